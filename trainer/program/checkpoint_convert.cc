@@ -53,7 +53,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Prints which contents of the source were not written.
+// Prints the aliases and other contents of the source that were not written.
 void PrintNotes(const CheckpointSource& source) {
   if (!source.foreign) return;
   for (const auto& [alias, name] : source.foreign->aliases) {
@@ -62,8 +62,8 @@ void PrintNotes(const CheckpointSource& source) {
   for (const std::string& note : source.foreign->notes) PrintNames("note: " + note);
 }
 
-// Returns the folders that may contain config.json and the tokenizer: the checkpoint's folder and
-// its parent, because DeepSpeed and accelerate save into a subfolder.
+// Returns the folders that may contain config.json and the tokenizer: the checkpoint's folder, and
+// its parent, because DeepSpeed and accelerate save checkpoints into a subfolder.
 std::vector<std::string> FoldersBeside(const CheckpointSource& source) {
   std::error_code ignored;
   const fs::path path = fs::weakly_canonical(source.path, ignored);
@@ -71,8 +71,8 @@ std::vector<std::string> FoldersBeside(const CheckpointSource& source) {
   return {path, path.parent_path()};
 }
 
-// Writes config.json, or copies it with the tokenizer's files. Returns a clause about the files for
-// the report.
+// Writes config.json, or copies it together with the tokenizer's files. Returns a clause about
+// these files for the line that is printed.
 std::string WriteModelFiles(const CheckpointSource& source, const ConvertedWeights& weights,
                             const std::string& out) {
   if (source.foreign) {
@@ -160,8 +160,8 @@ void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool 
              ShellWord(out) + " to resume from it");
 }
 
-// Writes a folder under a temporary name, and renames it when it is complete. Throws kUsage if the
-// folder exists.
+// Writes the folder `out` under a temporary name, and renames it when it is complete. Throws kUsage
+// if `out` exists.
 void WriteFolder(const CheckpointSource& source, const std::string& out,
                  const std::function<void(const std::string& folder, const ProgressFn&)>& write) {
   std::error_code error;
@@ -174,7 +174,7 @@ void WriteFolder(const CheckpointSource& source, const std::string& out,
   fs::create_directories(path.parent_path(), error);
   const std::string temporary =
       path.parent_path() / (".dslaunch-convert-" + path.filename().string());
-  fs::remove_all(temporary, error);  // an interrupted conversion may have left this folder
+  fs::remove_all(temporary, error);  // left by an interrupted conversion
   const uint64_t bytes = TensorBytesOf(source.checkpoint);
   CheckRoom(path.parent_path(), bytes);
   {

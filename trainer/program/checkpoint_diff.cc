@@ -25,10 +25,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kCompared = int64_t{1} << 20;  // elements compared at a time, in five copies
+// Elements that are compared at a time; there are five copies of them in memory.
+constexpr int64_t kCompared = int64_t{1} << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A group of tensors that a checkpoint may lack as a whole.
+// The kinds of tensors, each of which a checkpoint may lack as a whole.
 enum class Group { kModel, kOptimizer, kRanks };
 
 Group GroupOf(const TensorRecord& tensor) {
@@ -38,12 +39,13 @@ Group GroupOf(const TensorRecord& tensor) {
 
 struct Difference {
   std::string name;
-  const TensorRecord* a = nullptr;  // null if only the other checkpoint has the tensor
+  const TensorRecord* a = nullptr;  // null if the first checkpoint lacks the tensor
   const TensorRecord* b = nullptr;
-  std::optional<LargestDifference> values;  // nullopt if not compared, or not numbers
+  // nullopt if the values are not compared or are not numbers
+  std::optional<LargestDifference> values;
 };
 
-// One of the two checkpoints that are compared. Throws if it is incomplete.
+// One of the two checkpoints that are compared. The constructor throws if it is incomplete.
 class Side {
  public:
   explicit Side(const std::string& path) : source_(OpenSource(path)), stored_(source_.checkpoint) {
@@ -66,7 +68,7 @@ class Side {
     return std::ranges::any_of(tensors_,
                                [&](const auto& item) { return GroupOf(*item.second) == group; });
   }
-  // Returns the tensor with this name or alias; null if there is no such tensor.
+  // Returns the tensor with this name or alias; null if the checkpoint has no such tensor.
   const TensorRecord* Find(const std::string& name) const {
     const auto found = tensors_.find(name);
     if (found != tensors_.end()) return found->second;
@@ -121,8 +123,8 @@ std::optional<Difference> Compare(Side& a, Side& b, const std::string& name,
   return is_equal && largest.absolute == 0 ? std::nullopt : std::optional(difference);
 }
 
-// Returns the sorted names of the tensors to compare. Groups that one checkpoint lacks are left
-// out.
+// Returns the sorted names of the tensors to compare. Groups that one of the checkpoints lacks are
+// omitted.
 std::vector<std::string> NamesOf(const Side& a, const Side& b) {
   std::vector<std::string> names;
   for (const Side* side : {&a, &b}) {
@@ -174,7 +176,7 @@ std::string JsonText(const std::vector<Difference>& differences, size_t compared
   return json.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
-// Prints which kinds of state only one of the checkpoints has.
+// Prints the kinds of state that only one of the checkpoints has.
 void PrintLeftOut(const Side& a, const Side& b) {
   const std::pair<Group, const char*> groups[] = {{Group::kModel, "weights"},
                                                   {Group::kOptimizer, "optimizer state"}};

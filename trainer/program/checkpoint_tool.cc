@@ -31,8 +31,8 @@ ListedCheckpoint Listed(const CheckpointSource& source, const std::string& tag) 
           .missing = source.foreign->missing};
 }
 
-// Returns the checkpoints of another program in `dir`, sorted by step; empty if there are fewer
-// than two.
+// Returns the checkpoints of another program in the folder `dir`, sorted by step; empty if there
+// are fewer than two.
 std::vector<ListedCheckpoint> FindForeign(const std::string& dir) {
   static const std::regex kNames(R"((global_step|checkpoint-|step-|step_)\d+)");
   std::error_code ignored;
@@ -151,8 +151,8 @@ std::optional<ConvertKind> ParseKind(const std::string& word) {
   return found == kKinds.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Parses the options of `export` if `exports`, else of `convert`. Returns nullopt if they are not
-// valid.
+// Parses the options of `export` if `exports` is true, else of `convert`. Returns nullopt if they
+// are not valid.
 std::optional<ConvertOptions> ParseConvertOptions(std::span<const std::string> words,
                                                   bool exports) {
   ConvertOptions options;

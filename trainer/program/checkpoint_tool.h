@@ -1,5 +1,5 @@
-// Implements commands on checkpoints that do not train: dslaunch checkpoint ls | verify | export |
-// convert | diff.
+// Implements the commands on checkpoints that do not train: `dslaunch checkpoint` with ls, verify,
+// export, convert or diff.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace dslaunch {
 //   convert PATH OUT [--to KIND] [--dtype bf16|fp16|fp32] [--prefix P] [--key K] [--force]
 //   diff A B [--json]
 // Prints to stdout. Returns the exit code: 0, or 1 if diff finds a difference. Throws TrainError;
-// for damaged checkpoints kBadInput, naming the file and, if known, the tensor.
+// for a damaged checkpoint, throws kBadInput, naming the file and, if known, the tensor.
 int RunCheckpointTool(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -54,7 +54,7 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   if (group.rank() == 0) {
     PrintLine(PrecisionTable(results, data.train->tokens_per_sample() > 0 ? "tokens" : "samples"));
   }
-  group.Barrier();  // Barrier waits longer for rank 0 than Finish does
+  group.Barrier();  // waits longer for rank 0 than Finish does
   group.Finish();
 }
 

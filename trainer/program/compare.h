@@ -1,4 +1,4 @@
-// Implements run.mode "compare_precision".
+// Implements run.mode "compare_precision", which compares the precisions of recipe.engines.
 #pragma once
 
 #include "proto/contract/worker_env.h"
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Trains the run's steps from the same weights once with each of recipe.engines. Prints time, loss
-// and memory of each run (compare_table.h). Saves nothing. Collective.
+// Trains the run's steps once with each of recipe.engines, from the same initial weights. Prints
+// time, loss and memory of each run (compare_table.h). Saves nothing. Collective.
 void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-// The number of texts that are continued at a time, and the size of their cache.
+// The number of texts that are generated at a time, and the capacity of their cache in tokens.
 struct Plan {
   int64_t rows = 1;
   int64_t capacity = 0;
@@ -32,8 +32,8 @@ int64_t BytesOfElement(const TrainingModel& training_model) {
   return sizeof(float);
 }
 
-// Halves the number of texts until their keys and values fit into the memory. Throws kUnavailable
-// if the memory is too small for one text.
+// Returns a plan whose keys and values fit into memory, by halving the number of texts. Throws
+// kUnavailable if the memory is too small for one text.
 Plan MakePlan(TrainingModel& training_model, const Recipe& recipe,
               const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   size_t longest = 0;
@@ -99,7 +99,7 @@ class PromptRun {
                      }});
   }
 
-  // Returns the text after the prompt, without the token or text that ended it.
+  // Returns the text after the prompt, without the token or stop text that ended it.
   std::string TextOf(const TextPrompt& prompt, const Generated& generated) const {
     std::vector<int64_t> tokens = prompt.tokens;
     tokens.insert(tokens.end(), generated.tokens.begin(), generated.tokens.end());
@@ -154,20 +154,21 @@ std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec) 
 void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
                      const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   const bool writes = group.rank() == 0;
-  // The writer is created first, so that a file that cannot be created is reported before any work
-  // is done.
+  // A file that cannot be created should be reported before any work is done, so the writer is
+  // created first.
   std::optional<PredictionWriter> writer;
   if (writes) writer.emplace(recipe.run.predictions);
   const bool lines = !recipe.run.prompts.empty();
   const Plan plan = MakePlan(training_model, recipe, prompts, group);
   PromptRun run(training_model, recipe, codec, plan);
-  // If a forward pass needs all ranks, every rank continues all texts; otherwise the ranks divide
-  // them.
+  // If a forward pass is collective, every rank generates all texts; otherwise the ranks divide the
+  // texts.
   const bool together = training_model.core().ForwardIsCollective();
   const auto rank = static_cast<size_t>(group.rank()),
              ranks = static_cast<size_t>(group.world_size());
   const std::vector<std::vector<size_t>> batches = BatchesByLength(prompts, plan.rows);
-  nlohmann::json own = nlohmann::json::object();  // lines of this rank's texts, keyed by index
+  // output lines of this rank's texts, by index of the prompt
+  nlohmann::json own = nlohmann::json::object();
   for (size_t i = 0; i < batches.size(); ++i) {
     if (!together && i % ranks != rank) continue;
     const std::vector<Generated> results = run.Continue(prompts, batches[i]);

@@ -1,4 +1,4 @@
-// Implements dslaunch predict for language models, which continues the user's texts.
+// Implements `dslaunch predict` for language models, which continue the user's texts.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@
 
 namespace dslaunch {
 
-// Returns the codec of run.tokenizer, or else of a tokenizer.json in run.init_weights, or else of
-// bytes if the data's tokens are bytes. Throws kBadInput if none of these is given.
+// Returns the codec of run.tokenizer, else of tokenizer.json in run.init_weights, else of bytes if
+// the data's tokens are bytes. Throws kBadInput in all other cases.
 TextCodec CodecOf(const Recipe& recipe);
 
-// Reads the prompts in run.prompt or run.prompts. Throws the errors of ReadPrompts.
+// Returns the prompts in run.prompt or run.prompts. Throws the errors of ReadPrompts.
 std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec);
 
-// Continues the prompts, as many at a time as a micro-batch has samples, or fewer if the memory for
-// their keys and values is small. The results do not depend on the number of ranks. Rank 0 writes
-// to run.predictions, or to stdout: for run.prompt its text with the continuation, for run.prompts
-// a JSON line for each, in their order:
+// Generates a continuation of each prompt. Processes as many prompts at a time as a micro-batch has
+// samples, or fewer if the memory for their keys and values is small. The results do not depend on
+// the number of ranks. Rank 0 writes to run.predictions, or to stdout: for run.prompt its text with
+// the continuation, for run.prompts a JSON line for each prompt, in the order of the prompts:
 //   {"index": 0, "prompt": "To be", "text": " or not", "token_ids": [1, 2], "finish": "length"}
 // "finish" is "length" after run.max_new_tokens tokens, else "stop". Collective. Throws kIo if the
 // file cannot be written, and kUnavailable if the memory is too small for one text.

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// Parses the arguments of prepare; nullopt if they are not valid.
+// Parses the arguments of `data prepare`; returns nullopt if they are not valid.
 std::optional<PrepareOptions> ParsePrepareOptions(const std::vector<std::string>& words) {
   PrepareOptions options;
   for (size_t i = 1; i < words.size(); ++i) {

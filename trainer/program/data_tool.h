@@ -1,4 +1,4 @@
-// Implements commands on training data: dslaunch data prepare.
+// Implements the command `dslaunch data prepare`, which tokenizes training data.
 #pragma once
 
 #include <string>

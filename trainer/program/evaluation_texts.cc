@@ -22,7 +22,7 @@ int64_t CountCharacters(std::string_view text) {
   return count;
 }
 
-// Returns the size of `text` without the white space at its end.
+// Returns the size of `text` without trailing white space.
 size_t EndWithoutSpace(std::string_view text) {
   size_t end = 0;
   for (size_t at = 0; at < text.size();) {
@@ -83,8 +83,8 @@ class TextsReader {
     texts_.questions.push_back(std::move(question));
   }
 
-  // Returns the tokens of a choice after its query. White space at the end of the query is moved to
-  // the choice, because tokens of words begin with white space.
+  // Returns the tokens of a query and a choice, of which the choice's tokens are scored. Tokens of
+  // words begin with white space, so white space at the end of the query is moved to the choice.
   ScoredTokens Continued(const std::string& query, const std::string& choice,
                          const std::string& place) {
     const size_t end = EndWithoutSpace(query);
@@ -112,14 +112,15 @@ class TextsReader {
     return {std::move(all), scored};
   }
 
-  // Returns the token before a text. It is cached, because the codec reads a file for it.
+  // Returns the token that precedes a text. The codec reads a file to find this token, so it is
+  // cached.
   int64_t PrefixToken() {
     if (!prefix_) prefix_ = codec_.PrefixToken();
     return *prefix_;
   }
 
-  // Returns the tokens of a text, after the tokens that the model expects before a text. These are
-  // omitted if the text begins with the prefix token.
+  // Returns the tokens of a text, after the tokens that the model expects before a text. The latter
+  // are omitted if the text itself begins with the prefix token.
   std::vector<int64_t> TokensOf(const std::string& text, const std::string& place) {
     std::vector<int64_t> tokens;
     if (!text.starts_with(codec_.TextOf({PrefixToken()}, /*skip_special=*/false))) {
@@ -142,8 +143,8 @@ class TextsReader {
   std::optional<int64_t> prefix_;
 };
 
-// Returns whether the correct choice has the largest log-likelihood, divided by its length if
-// `lengths` is not null. Of equal choices the first counts.
+// Returns whether the correct choice has the largest log-likelihood; if `lengths` is not null, the
+// largest log-likelihood divided by its length. Of equal choices, the first counts as the largest.
 bool IsRight(const EvaluationTexts::Question& question, std::span<const double> log_likelihoods,
              const std::vector<int64_t>* lengths) {
   size_t best = 0;
@@ -231,7 +232,7 @@ std::vector<ScoredTokens> RollingWindows(const std::vector<int64_t>& tokens, int
 }
 
 int64_t CountWords(std::string_view text) {
-  int64_t spaces = 0;  // number of runs of white space
+  int64_t spaces = 0;  // number of runs of white space in the text
   bool in_space = false;
   for (size_t at = 0; at < text.size(); at += Utf8Bytes(text[at])) {
     const bool is_space = IsPythonSpace(CodePointAt(text, at));

@@ -10,7 +10,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the next token for `logits`, [vocabulary]. Throws kBadInput if they are not finite.
+// Returns the next token for `logits`, [vocabulary]. Throws kBadInput if a logit is NaN or
+// infinite.
 int64_t Choose(const at::Tensor& logits, const GenerateOptions& options, at::Generator& random) {
   if (!at::isfinite(logits).all().item<bool>()) {
     RefuseInput("the model's logits are not finite; its weights are damaged or training diverged");
@@ -31,7 +32,8 @@ NextTokens NextTokensOf(const at::Tensor& logits, const GenerateOptions& options
   const auto [best, ids] = scaled.topk(count);
   const at::Tensor probabilities = at::softmax(best, 0);
   if (options.top_p == 1) return {probabilities, ids};
-  // Keep a token if the tokens before it have not reached top_p. The first token is always kept.
+  // A token is kept if the probabilities of the tokens before it sum to less than top_p. The first
+  // token is always kept, so that one can be sampled.
   const at::Tensor before = probabilities.cumsum(0) - probabilities;
   const int64_t kept = std::max<int64_t>(1, before.lt(options.top_p).sum().item<int64_t>());
   const at::Tensor likely = probabilities.slice(0, 0, kept);
@@ -48,7 +50,7 @@ std::vector<Generated> Generate(NextLogits& next_logits, const std::vector<Promp
     random.push_back(at::make_generator<at::CPUGeneratorImpl>(prompt.seed));
   }
   std::vector<Generated> results(prompts.size());
-  std::vector<size_t> active;  // index of the prompt of each row
+  std::vector<size_t> active;  // index of the prompt in each row of the batch
   for (size_t i = 0; i < prompts.size(); ++i) active.push_back(i);
   for (int64_t step = 0; step < options.max_new_tokens && !active.empty(); ++step) {
     const at::Tensor logits = next_logits.After(rows);

@@ -17,8 +17,8 @@ int64_t Inputs(const ScoredTokens& sequence) {
   return static_cast<int64_t>(sequence.tokens.size()) - 1;
 }
 
-// Returns the inputs of a batch, int64 [sequences, longest]. They are padded at their ends, because
-// no token attends to later tokens.
+// Returns the inputs of a batch, int64 [sequences, longest]. Sequences are padded at their ends,
+// because no token attends to later tokens.
 at::Tensor PaddedInputs(const std::vector<ScoredTokens>& sequences, std::span<const size_t> batch) {
   int64_t longest = 0;
   for (const size_t i : batch) longest = std::max(longest, Inputs(sequences[i]));
@@ -45,8 +45,8 @@ std::vector<double> LogLikelihoods(TrainingModel& training_model,
                                    const ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   training_model.SetTrain(false);
-  // The longest sequences are first, because they need the most memory: if it is too small, this
-  // fails at once.
+  // The longest sequences need the most memory, so they are first: if memory is too small, the
+  // first batch fails.
   std::vector<size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return Inputs(sequences[i]); });
@@ -68,8 +68,8 @@ std::vector<double> LogLikelihoods(TrainingModel& training_model,
       const ScoredTokens& sequence = sequences[batch[row]];
       const at::Tensor logits =
           output.narrow(0, static_cast<int64_t>(row), 1).narrow(1, 0, Inputs(sequence));
-      // The loss is collective over the ranks that hold parts of the output. Only the result of one
-      // of them counts.
+      // The loss is collective over the ranks that hold parts of the output, so all of them compute
+      // it. Only the result of one of them enters the sum.
       const double nll =
           training_model.model()
               .Loss(logits, TargetsOf(sequence).to(output.device()), at::Reduction::Sum)

@@ -1,12 +1,13 @@
 // Implements the program dslaunch-train.
 //
-// dslaunch-train [RECIPE.json]: one rank of a training job. The rank's place in the job comes from
-// the environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
+// dslaunch-train [RECIPE.json]: runs one rank of a training job. The rank's place in the job comes
+//   from the environment (proto/contract/worker_env.h), its recipe from the file or from
+//   DSLAUNCH_RECIPE.
 // dslaunch-train checkpoint ...: implements `dslaunch checkpoint` (program/checkpoint_tool.h).
 // dslaunch-train data ...: implements `dslaunch data` (program/data_tool.h).
-// dslaunch-train bench comm ...: one rank of `dslaunch bench comm` (bench/measure.h).
-// dslaunch-train bench devices: agents run this to measure GPUs (bench/devices.h).
-// dslaunch-train --version: `dslaunch doctor` runs this to check that the program starts.
+// dslaunch-train bench comm ...: runs one rank of `dslaunch bench comm` (bench/measure.h).
+// dslaunch-train bench devices: measures GPUs for an agent (bench/devices.h).
+// dslaunch-train --version: prints the version, by which `dslaunch doctor` checks the program.
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -40,7 +41,7 @@ using dslaunch::TrainError;
 
 struct RecipeText {
   std::string json;
-  std::string source;  // name of the recipe in messages
+  std::string source;  // name of the recipe for messages
 };
 
 RecipeText ReadRecipe(int argc, char** argv) {
@@ -62,7 +63,7 @@ RecipeText ReadRecipe(int argc, char** argv) {
 }
 
 // Runs a command that is not a rank of a job, such as `checkpoint`. Prints its errors and returns
-// its exit code.
+// the exit code.
 int ToolMain(const std::string& name, int (*run)(const std::vector<std::string>&),
              const std::vector<std::string>& words) {
   try {
@@ -76,17 +77,18 @@ int ToolMain(const std::string& name, int (*run)(const std::vector<std::string>&
   }
 }
 
-// Prints an error of this rank and exits. `message` may quote names from files, so it is sanitized.
+// Prints an error of this rank and exits. `message` may quote names from files, so control
+// sequences are removed.
 [[noreturn]] void Fail(int rank, ExitCode code, const std::string& message) {
   PrintError("dslaunch-train: rank " + std::to_string(rank) + ": " + SanitizeForTerminal(message));
-  // exit() is not used, because destructors of a broken process group may wait for peers that have
-  // exited.
+  // Destructors of a broken process group may wait for peers that have exited, so exit() is not
+  // used.
   std::_Exit(ToInt(code));
 }
 
-// Keeps LibTorch from unregistering its thousands of operators one by one at exit, which takes more
-// than a third of the time of starting and ending a rank. Exit handlers that are registered later
-// (plugins, CUDA) still run in order.
+// Prevents LibTorch from unregistering its thousands of operators one by one at exit, which takes
+// more than a third of the time of starting and ending a rank. Exit handlers that are registered
+// later (plugins, CUDA) still run in order.
 void LeaveLibTorchAtExit() {
   on_exit(
       [](int status, void*) {
@@ -100,7 +102,8 @@ void LeaveLibTorchAtExit() {
 
 int main(int argc, char** argv) {
   LeaveLibTorchAtExit();
-  // A closed status pipe must not end training, and writing to a closed stdout reports an error.
+  // A closed status pipe must not end training, so SIGPIPE is ignored. A write to a closed stdout
+  // then fails with an error, which is reported.
   std::signal(SIGPIPE, SIG_IGN);
   if (argc >= 2 && argv[1] == std::string("checkpoint")) {
     return ToolMain("checkpoint", dslaunch::RunCheckpointTool, {argv + 2, argv + argc});

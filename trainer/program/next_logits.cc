@@ -8,8 +8,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the last `most` tokens of each row, padded at their ends to one length. No token attends
-// to the padding after it.
+// Returns the last `most` tokens of each row, padded at their ends to the same length. No token
+// attends to padding, because it comes after all tokens.
 at::Tensor Padded(const TokenRows& rows, int64_t most) {
   int64_t longest = 0;
   for (const auto& row : rows) longest = std::max(longest, static_cast<int64_t>(row.size()));
@@ -29,7 +29,7 @@ std::vector<int64_t> Lengths(const TokenRows& rows) {
   return lengths;
 }
 
-// Makes the model use the cache as long as this object exists.
+// Makes the model use the cache while this object exists.
 class CacheScope {
  public:
   CacheScope(CachingModel& model, KeyValueCache& cache) : model_(model) { model.UseCache(&cache); }

@@ -1,4 +1,5 @@
-// Computes the next logits of several sequences, each of which grows by one token at a time.
+// Computes the logits of the next token for several sequences, each of which grows by one token at
+// a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +21,11 @@ using TokenModel = std::function<at::Tensor(const at::Tensor& tokens)>;
 class NextLogits {
  public:
   struct Options {
-    int64_t n_positions = 1024;  // largest number of tokens that the model accepts
-    // The model that TokenModel calls, if it can use a cache. It must outlive this object.
+    int64_t n_positions = 1024;  // maximum number of tokens that the model accepts
+    // The model that TokenModel calls; null if it cannot use a cache. Must outlive the NextLogits
+    // object.
     CachingModel* caching = nullptr;
-    int64_t capacity = 0;  // largest number of tokens of a sequence, for the size of the cache
+    int64_t capacity = 0;  // size of the cache: maximum number of tokens of a sequence
     c10::Device device = c10::kCPU;
   };
   NextLogits(TokenModel model, const Options& options);
@@ -31,11 +33,12 @@ class NextLogits {
   NextLogits(const NextLogits&) = delete;
   NextLogits& operator=(const NextLogits&) = delete;
 
-  // Returns the next logits of each row, fp32 [rows, vocabulary] on the CPU, without gradients.
-  // Each row has one token more than in the last call. For a row longer than n_positions, only the
-  // last n_positions tokens count, and everything is computed again. Precondition: no row is empty.
+  // Returns the logits of each row's next token, fp32 [rows, vocabulary] on the CPU, without
+  // gradients. Each row has one token more than in the previous call. For a row longer than
+  // n_positions, only the last n_positions tokens are used, and nothing is taken from the cache.
+  // Precondition: no row is empty.
   at::Tensor After(const TokenRows& rows);
-  // Keeps only these rows, by index, for the next call.
+  // Keeps only the rows with these indices for the next call.
   void KeepRows(const std::vector<int64_t>& rows);
 
  private:

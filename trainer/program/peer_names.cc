@@ -1,7 +1,7 @@
-// Replaces getnameinfo() of the C library by one that does not use DNS. For its debug log,
-// LibTorch's store resolves the name of every machine that connects, before it answers. If DNS is
-// slow or does not answer, this takes 5 s for each rank. In a program that links this file, this
-// definition takes precedence over the C library's.
+// Replaces getnameinfo() of the C library by a function that does not use DNS. For its debug log,
+// LibTorch's store resolves the name of every machine that connects before it answers. If DNS is
+// slow or does not answer, this takes 5 s for each rank. The linker prefers this definition to the
+// C library's.
 #include <dlfcn.h>
 #include <netdb.h>
 

@@ -41,7 +41,8 @@ StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,
                   layer_costs);
 }
 
-// Returns a line about a stage's layers: "stage 1: layers 3 to 5, 1.2 M parameters; ..."
+// Returns a line about the layers of pipeline stage `stage`: "stage 1: layers 3 to 5, 1.2 M
+// parameters; ..."
 std::string StageLine(const StageParts& cut, int stage, int stages) {
   std::string line;
   for (size_t part = static_cast<size_t>(stage); part < cut.parts.size();
@@ -72,7 +73,7 @@ std::vector<StageParts> CutAll(const Recipe& recipe, const Dataset& data,
 }
 
 // Returns measure(). If the measurement is impossible, which can happen for a user's own model,
-// prints the reason and returns {}.
+// prints the reason and returns an empty result.
 template <class Measure>
 auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) {
   try {
@@ -148,7 +149,7 @@ void WriteJson(const std::string& file, const std::vector<MemoryPlan>& plans,
                    "run.metrics_jsonl: cannot write " + file + ": " + std::strerror(errno));
 }
 
-// Returns the times of the passes of each part of the model, in the unit of `layer_costs`, the
+// Returns the durations of the passes of each part of the model, in the unit of `layer_costs`, the
 // costs of forward passes. Assumes that the backward passes for inputs and for weights each take as
 // long as the forward pass.
 std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t stages,
@@ -162,7 +163,7 @@ std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t sta
   return times;
 }
 
-// Returns the maximum activations that stage 0 keeps, in units of one micro-batch of a whole stage.
+// Returns the maximum activations that stage 0 holds, in units of one micro-batch of a whole stage.
 double MostKept(const PipelineSchedule& schedule) {
   int kept = 0, most = 0;
   for (const Action& action : schedule.actions[0]) {
@@ -172,8 +173,8 @@ double MostKept(const PipelineSchedule& schedule) {
   return static_cast<double>(most) / schedule.virtual_stages;
 }
 
-// Prints for each schedule of the configured pipeline the time of a step, relative to a step
-// without waiting.
+// Prints, for each schedule of the configured pipeline, the duration of a step relative to a step
+// in which no stage waits.
 void CompareSchedules(const Recipe& recipe, const Dataset& data,
                       const std::vector<double>& layer_costs) {
   const auto stages = static_cast<int>(recipe.engine.pipeline.stages);

@@ -36,8 +36,8 @@
 namespace dslaunch {
 namespace {
 
-// Chooses the weights for modes that do not train: those of the recipe's checkpoint_dir, else of
-// run.resume_from, else of run.init_weights. Returns a line about the chosen weights and the
+// Selects the weights for modes that do not train: those in the recipe's checkpoint_dir, else in
+// run.resume_from, else in run.init_weights. Returns a line about the selected weights and the
 // skipped ones. Throws on every rank if there are no weights. Collective.
 std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                         std::optional<Checkpointer>& checkpointer, std::optional<RunStart>& other) {
@@ -66,7 +66,7 @@ std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup
                    checkpointer->reason() + ", and no run.init_weights (--init_weights)");
 }
 
-// Throws on every rank, after it has left the group, if the found checkpoint has other adapters
+// Throws on every rank, after it has left the group, if the selected checkpoint has other adapters
 // than the recipe. Collective.
 void CheckFoundAdapters(const Recipe& recipe, ProcessGroup& group,
                         const std::optional<Checkpointer>& checkpointer,
@@ -88,11 +88,11 @@ void CheckFoundAdapters(const Recipe& recipe, ProcessGroup& group,
 struct Loaded {
   TrainingModel& training_model;
   const ProcessGroup& group;
-  const Manifest* manifest;  // manifest of the checkpoint; null if the weights are from a file
+  const Manifest* manifest;  // manifest of the checkpoint; null for weights from a file
 };
 
-// Prepares a model with trained weights for evaluation or prediction and calls `work`. `data` may
-// be null. Rank 0 calls `say` with a line about the weights.
+// Prepares a model with trained weights for evaluation or prediction, and passes it to `work`.
+// `data` may be null. Rank 0 calls `say` with a line about the weights.
 void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, const Dataset* data,
                  const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
                  const std::function<void(const Loaded&)>& work) {
@@ -100,8 +100,9 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
       recipe.run.resume_from.empty()) {
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
-  recipe.engine.parallel.staleness.reset();  // no rank makes steps, for which servers would wait
-  // A prompt may have any length, so its tokens cannot be divided.
+  // Staleness makes servers wait for steps, but no rank makes steps.
+  recipe.engine.parallel.staleness.reset();
+  // A prompt may have any length, so its tokens cannot be divided among ranks.
   recipe.engine.tensor_parallel.sequence_parallel = false;
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   if (data != nullptr) CheckSameData(nullptr, data, group);
@@ -118,7 +119,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
   training_model->SetTrain(false);
   progress.Ready();
   work({*training_model, group, checkpointer ? checkpointer->loaded() : nullptr});
-  group.Barrier();  // Barrier waits longer for rank 0 than Finish does
+  group.Barrier();  // waits longer for rank 0 than Finish does
   group.Finish();
 }
 
@@ -128,7 +129,7 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
   return std::move(data.test);
 }
 
-// Owns the receivers of an evaluation's results.
+// Owns the outputs that receive an evaluation's results.
 class Outputs {
  public:
   Outputs(const Recipe& recipe, const WorkerEnv& env)
@@ -169,7 +170,7 @@ void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
               });
 }
 
-// Returns an input of the shape with which the model is made for texts.
+// Returns an input, one sequence of the maximum length, with which a model for texts is prepared.
 at::Tensor TextSample(const Recipe& recipe) {
   return at::zeros({1, recipe.model.needs().positions}, at::kLong);
 }
@@ -214,7 +215,7 @@ void RunContinue(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
               });
 }
 
-// Throws if the parts of a tensor-parallel model are on different nodes. Each node has ranks with
+// Throws if the parts of a tensor-parallel model are on different nodes. The ranks of a node have
 // consecutive numbers.
 void CheckPartsOnNode(const EngineConfig& engine, const WorkerEnv& env) {
   const std::string problem =
@@ -250,7 +251,7 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
     try {
       return SelectDevice(DeviceKind::kAuto, env);
     } catch (const TrainError&) {
-      // Without a device, the plan is made without its memory.
+      // The plan is also useful without a device, so it then omits the device's memory.
     }
   }
   return {};
@@ -258,7 +259,8 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
   std::string line = what.substr(0, what.find('\n'));
-  // The library's file and line in brackets are removed.
+  // LibTorch begins messages with file and line in brackets, which users do not need, so they are
+  // removed.
   if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);
   if (IsNotGathered(line)) RefuseInput(line);
   if (IsOutOfMemory(what)) {
@@ -286,7 +288,7 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 
 void Run(const Recipe& recipe, const WorkerEnv& env) {
   // Warnings of the libraries would repeat each rank's one-line message in many lines with stack
-  // traces.
+  // traces, so only errors are logged.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   c10::initLogging();
   try {
@@ -294,8 +296,8 @@ void Run(const Recipe& recipe, const WorkerEnv& env) {
                        recipe.run.mode == RunConfig::Mode::kPlanPipeline;
     const RankDevice device =
         plans ? DeviceToPlanFor(recipe, env) : SelectDevice(recipe.run.device, env);
-    // A plugin must not gain rights through setuid programs. This call must follow the selection of
-    // the device, because CUDA may start nvidia-modprobe, which is such a program.
+    // A plugin must not gain privileges through setuid programs. Selecting the device may start
+    // nvidia-modprobe, which is a setuid program, so this call comes after it.
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (!plans) CheckPartsOnNode(recipe.engine, env);
     RunMode(recipe, env, device);

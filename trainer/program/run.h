@@ -7,7 +7,7 @@
 namespace dslaunch {
 
 // Trains, evaluates, predicts or plans, as run.mode specifies. Throws only TrainError. If another
-// rank is lost, the error is kUnavailable and states that this rank is not the cause.
+// rank is lost, throws kUnavailable, which states that this rank is not the cause.
 void Run(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

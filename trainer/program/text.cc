@@ -17,8 +17,8 @@ namespace {
 
 constexpr char kUnknown[] = "\uFFFD";
 
-// Returns the values of eos_token_id, which is a number or a list of numbers; empty if the file or
-// the key is missing.
+// Returns the values of eos_token_id, which is a number or a list of numbers, in the file at
+// `path`; empty if the file or the key is missing.
 std::vector<int64_t> EndTokensIn(const std::string& path) {
   if (!std::filesystem::exists(path)) return {};
   const nlohmann::json config = ReadJsonFile(path);
@@ -83,9 +83,9 @@ std::string TextCodec::TextOf(const std::vector<int64_t>& tokens, bool skip_spec
   return text;
 }
 
-// Computes the text as the difference of two whole texts, because the first token of a text that is
-// decoded alone may lose the space before it. The text includes a character that begins before the
-// first token.
+// Returns the difference of two whole texts, because the first token of a text that is decoded
+// alone may lose the space before it. The text includes a character that begins before the first
+// token.
 std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begin_token,
                                  bool skip_special) const {
   const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(begin_token);
@@ -93,8 +93,8 @@ std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begi
   const std::string whole = TextOf(tokens, skip_special);
   const auto [in_before, in_whole] = std::ranges::mismatch(before, whole);
   size_t begin = static_cast<size_t>(in_whole - whole.begin());
-  // Move back to the start of a character, because two different characters may begin with the same
-  // bytes.
+  // Two different characters may begin with the same bytes, so move back to the start of a
+  // character.
   while (tokenizer_ && begin > 0 && begin < whole.size() &&
          (static_cast<unsigned char>(whole[begin]) & 0xC0) == 0x80) {
     --begin;

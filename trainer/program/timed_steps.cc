@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-// Combines the values of the ranks: the mean of the losses, and the maximum of the memory.
+// Combines the results of the ranks: the mean of their losses, and the maximum of their memory.
 // Collective.
 void Combine(const ProcessGroup& group, TimedSteps& timed) {
   const std::vector<std::vector<double>> ranks =
@@ -46,7 +46,8 @@ TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGro
       MakeSchedule(recipe, data.size(), recipe.engine.MeshOf(group.world_size()).data);
   Recipe fitted = recipe;
   FitToRun(fitted.engine.scheduler, schedule.total_steps);
-  const ActivationMeter meter;  // created before the model, to measure its memory too
+  // Created before the model, so that the model's memory is measured too.
+  const ActivationMeter meter;
   const bool on_cpu = group.device().is_cpu();
   if (!on_cpu) RestartDevicePeak(group.device());
   const std::unique_ptr<TrainingModel> training_model =

@@ -13,24 +13,24 @@
 
 namespace dslaunch {
 
-// The measured steps. `seconds` and `samples` have an entry for each step.
+// The measurements of some steps. `seconds` and `samples` have an entry for each step.
 struct TimedSteps {
-  std::vector<double> seconds;   // times on this rank, including waits for other ranks
-  std::vector<int64_t> samples;  // samples of the step, over all ranks
+  std::vector<double> seconds;   // durations on this rank, including waits for other ranks
+  std::vector<int64_t> samples;  // samples of each step, over all ranks
   double last_loss = 0;          // loss of the last step, mean over the ranks
   int64_t skipped = 0;           // number of steps whose gradients overflowed
-  int64_t peak_bytes = 0;        // peak memory of tensors, maximum over the ranks
-  MemoryBytes memory;            // maximum over the ranks of each category
+  int64_t peak_bytes = 0;        // peak bytes of tensors, maximum over the ranks
+  MemoryBytes memory;            // maximum over the ranks in each category of memory
 };
 
 // Prepares the model, trains run.steps steps (or run.epochs epochs), and waits for the device after
-// each step. Does not evaluate or save. Calls `report` on each rank after each step, with the total
+// each step. Does not evaluate or save. On each rank, calls `report` after each step with the total
 // number of steps. Collective. Throws the TrainErrors of training.
 TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
                      const std::function<void(const StepInfo&, int64_t total_steps)>& report);
 
-// Returns the median, for an even number of values the upper of the middle two. Precondition:
-// `values` is not empty.
+// Returns the median; for an even number of values, the upper of the two middle values.
+// Precondition: `values` is not empty.
 double Median(std::vector<double> values);
 
 }  // namespace dslaunch

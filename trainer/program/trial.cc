@@ -31,7 +31,7 @@ void RunTrial(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devi
          {{"step_s", timed.seconds}, {"samples", timed.samples}, {"peak_bytes", timed.peak_bytes}}}}
                   .dump());
   }
-  group.Barrier();  // Barrier waits longer for rank 0 than Finish does
+  group.Barrier();  // waits longer for rank 0 than Finish does
   group.Finish();
 }
 

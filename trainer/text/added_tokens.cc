@@ -11,7 +11,7 @@ bool IsWhiteSpaceAt(std::string_view text, size_t at) {
   return (PropertiesOf(CodePointAt(text, at)) & kWhiteSpace) != 0;
 }
 
-// Returns the beginning of the white space that ends at `end`, at least `least`.
+// Returns the start of the white space that ends at `end`; at least `least`.
 size_t SpaceBefore(std::string_view text, size_t least, size_t end) {
   size_t begin = end;
   while (begin > least) {

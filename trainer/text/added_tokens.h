@@ -1,4 +1,5 @@
-// Finds tokens in a text that take precedence over all other rules, such as <|endoftext|>. Pure.
+// Finds added tokens, such as <|endoftext|>, in a text. They take precedence over all other rules.
+// Pure.
 #pragma once
 
 #include <bitset>
@@ -15,8 +16,8 @@ namespace dslaunch {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool special = false;     // omitted from decoded text with skip_special
-  bool normalized = false;  // searched for in the normalized text instead of the raw text
+  bool special = false;     // true if decoding with skip_special omits the token
+  bool normalized = false;  // true to search the normalized text instead of the raw text
   bool lstrip = false;      // includes the white space before it
   bool rstrip = false;      // includes the white space after it
 };
@@ -24,11 +25,11 @@ struct AddedToken {
 // A part of a text: either a token or the text between tokens.
 struct Section {
   TextRange range;
-  int32_t token = -1;  // id of the token; -1 for text
+  int32_t token = -1;  // id of the token; -1 if the section is text
 };
 
-// Finds the leftmost, then longest, token of a set in a text. Const methods may be called from
-// several threads.
+// Finds the leftmost token of a set in a text; of tokens that begin at the same position, the
+// longest. Const methods may be called from several threads.
 class AddedTokenFinder {
  public:
   // Adds a token that is found wherever a text contains `content`. A token with empty `content` is
@@ -37,9 +38,9 @@ class AddedTokenFinder {
 
   bool empty() const { return tokens_.empty(); }
 
-  // Divides `text`, which is UTF-8, into sections. Sections of text are not empty. A token may
-  // overlap the token before it, because rstrip includes white space that the next token begins
-  // with.
+  // Divides `text`, which is UTF-8, into tokens and the text between them. Sections of text are not
+  // empty. A token with rstrip includes white space after it, so it may overlap a next token that
+  // begins with white space.
   std::vector<Section> Divide(std::string_view text) const;
 
  private:
@@ -51,7 +52,7 @@ class AddedTokenFinder {
   static constexpr int32_t kNoToken = -1;
 
   // Sets `end` to the end of the longest token that begins at `at`. Returns the token's index in
-  // tokens_, or kNoToken.
+  // tokens_; kNoToken if no token begins there.
   int32_t LongestAt(std::string_view text, size_t at, size_t& end) const;
 
   std::vector<Found> tokens_;

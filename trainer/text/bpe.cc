@@ -11,14 +11,15 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShort = 64;  // number of symbols up to which a scan is faster than a heap
+// maximum number of symbols for which a scan is faster than a heap
+constexpr size_t kMaxShort = 64;
 
 uint64_t PairOf(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
 uint64_t Mix(uint64_t value) {
-  value *= 0x9E3779B97F4A7C15u;  // 2^64 divided by the golden ratio
+  value *= 0x9E3779B97F4A7C15u;  // odd constant: 2^64 divided by the golden ratio
   return value ^ value >> 32;
 }
 
@@ -56,7 +57,7 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<BpeMerge>& merges, const BpeOp
   }
 }
 
-// Returns the slot that contains `pair`, or the empty slot in which to put it.
+// Returns the index of the slot that contains `pair`, or of the empty slot in which to insert it.
 size_t Bpe::SlotOf(uint64_t pair) const {
   const size_t mask = slots_.size() - 1;
   size_t at = Mix(pair) & mask;
@@ -69,7 +70,7 @@ uint64_t Bpe::MergeOf(int32_t left, int32_t right) const {
 }
 
 // Appends the tokens of the character's bytes and returns true if the vocabulary has all of them;
-// else returns false.
+// otherwise appends nothing and returns false.
 bool Bpe::AddFallback(std::string_view character, std::vector<int32_t>& ids) const {
   const auto id_of = [&](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
   if (std::ranges::any_of(character, [&](char byte) { return id_of(byte) < 0; })) return false;
@@ -77,9 +78,9 @@ bool Bpe::AddFallback(std::string_view character, std::vector<int32_t>& ids) con
   return true;
 }
 
-// Appends the tokens of the word's units. The token of an unknown unit is appended after the tokens
-// of byte fallbacks that follow it, because the tokenizers package adds it only at the next known
-// unit.
+// Appends the tokens of the word's smallest units, which are characters or bytes. The token of an
+// unknown unit is appended after the tokens of byte fallbacks that follow it, because the
+// tokenizers package appends it only at the next known unit.
 void Bpe::AddUnits(std::string_view word, std::vector<int32_t>& ids) const {
   bool unk_waits = false;
   for (size_t at = 0; at < word.size();) {
@@ -117,8 +118,8 @@ void Bpe::Encode(std::string_view word, std::vector<int32_t>& ids) const {
   ids.resize(begin + (units.size() <= kMaxShort ? MergeShort(units) : MergeLong(units)));
 }
 
-// Merges pairs in place, the lowest rank first and of equal ranks the leftmost. Returns the number
-// of remaining symbols. Precondition: `ids` has at most kMaxShort symbols.
+// Merges pairs in place, the pair of the lowest rank first, the leftmost of equal ranks first.
+// Returns the number of remaining symbols. Precondition: `ids` has at most kMaxShort symbols.
 size_t Bpe::MergeShort(std::span<int32_t> ids) const {
   size_t size = ids.size();
   if (size < 2) return size;
@@ -138,8 +139,8 @@ size_t Bpe::MergeShort(std::span<int32_t> ids) const {
   return size;
 }
 
-// Does the same as MergeShort in n log n steps, with a linked list of symbols and a heap of merges,
-// some of which may be outdated.
+// Returns the same result as MergeShort in n log n steps, with a linked list of symbols and a heap
+// of merges, some of which may be outdated.
 size_t Bpe::MergeLong(std::span<int32_t> ids) const {
   constexpr uint32_t kEndOfList = ~uint32_t{0};
   struct Candidate {

@@ -14,11 +14,11 @@
 namespace dslaunch {
 
 struct BpeOptions {
-  bool bytes = false;          // smallest units are bytes instead of characters
-  std::optional<int32_t> unk;  // token of unknown units; nullopt: they are dropped
-  bool fuse_unk = false;       // if true, a run of units without a token becomes one `unk`
-  bool byte_fallback = false;  // unknown characters become tokens of their bytes
-  bool ignore_merges = false;  // a word in the vocabulary becomes one token
+  bool bytes = false;          // true if the smallest units are bytes, not characters
+  std::optional<int32_t> unk;  // token of unknown units; nullopt to omit them
+  bool fuse_unk = false;       // true to replace a run of unknown units by one `unk`
+  bool byte_fallback = false;  // true to replace unknown characters by tokens of their bytes
+  bool ignore_merges = false;  // true to encode a word in the vocabulary as one token
 };
 
 struct BpeMerge {
@@ -32,9 +32,9 @@ class Bpe {
  public:
   using Vocabulary = std::unordered_map<std::string, int32_t>;
 
-  // Makes an encoder. `merges` are in the order of their ranks; of equal pairs, the last counts.
-  // With options.bytes the keys of the vocabulary are bytes, else UTF-8. Preconditions: ids are not
-  // negative, and every token of a merge is in the vocabulary.
+  // Makes an encoder. `merges` are in the order of their ranks; the last of equal pairs is used.
+  // With options.bytes, the keys of the vocabulary are bytes, else UTF-8. Preconditions: ids are
+  // not negative, and every token of a merge is in the vocabulary.
   Bpe(Vocabulary vocabulary, const std::vector<BpeMerge>& merges, const BpeOptions& options);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -43,7 +43,7 @@ class Bpe {
   void Encode(std::string_view word, std::vector<int32_t>& ids) const;
 
  private:
-  // A merge in a hash table with open addressing.
+  // An entry for a merge in a hash table with open addressing.
   struct Slot {
     uint64_t pair = kEmpty;
     uint64_t merge = kNone;  // rank in the upper half, resulting token in the lower half
@@ -60,19 +60,21 @@ class Bpe {
 
   Vocabulary vocabulary_;
   BpeOptions options_;
-  std::vector<Slot> slots_;  // hash table of merges; the size is a power of two
-  // Tokens of single bytes, or of ASCII characters; -1 if missing.
+  std::vector<Slot> slots_;  // hash table of merges, whose size is a power of two
+  // Ids of the tokens of single bytes, or of ASCII characters; -1 if the vocabulary lacks the
+  // token.
   std::array<int32_t, 256> unit_ids_{};
   std::array<int32_t, 256> fallback_ids_{};
 };
 
-// Caches the tokens of recent words. Words with the same slot replace each other. Not thread-safe.
+// Caches the tokens of recent words. A word replaces another word with the same slot. Not
+// thread-safe.
 class WordCache {
  public:
   WordCache() : entries_(kEntries) {}
 
-  // Appends the tokens of `word` to `ids`, from the cache or by `bpe`. Precondition: `bpe` is the
-  // same in all calls.
+  // Appends the tokens of `word` to `ids`, from the cache or computed by `bpe`. Precondition: `bpe`
+  // is the same in all calls.
   void Encode(const Bpe& bpe, std::string_view word, std::vector<int32_t>& ids);
 
  private:

@@ -12,10 +12,10 @@ namespace dslaunch {
 class CharSet {
  public:
   void AddRange(char32_t first, char32_t last);
-  void AddProperties(uint16_t bits);  // adds all code points with at least one of these properties
-  void AddAllWithout(uint16_t bits);  // adds all code points with none of these properties
+  void AddProperties(uint16_t bits);  // adds code points with at least one of these properties
+  void AddAllWithout(uint16_t bits);  // adds code points without any of these properties
   void Negate() { negated_ = !negated_; }
-  // Prepares Contains(). Call this once, after the last change.
+  // Prepares Contains(). Call this once, after the last change of the set.
   void Finish();
 
   bool Contains(char32_t c) const {
@@ -34,7 +34,8 @@ class CharSet {
   uint16_t properties_ = 0;
   std::vector<uint16_t> without_;
   bool negated_ = false;
-  std::array<uint64_t, kAscii / 64> ascii_{};  // one bit for each ASCII character in the set
+  // one bit for each ASCII character, set if the set contains it
+  std::array<uint64_t, kAscii / 64> ascii_{};
 };
 
 }  // namespace dslaunch

@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kTableEnd = 0x144;  // one more than the last character that represents a byte
 
-// Returns a table of the byte that each character represents; -1 if it represents none.
+// Returns a table of the byte that each character represents; -1 if the character represents no
+// byte.
 std::array<int16_t, kTableEnd> MakeBytes() {
   std::array<int16_t, kTableEnd> bytes;
   bytes.fill(-1);
@@ -37,7 +38,7 @@ void Apply(const ByteLevelDecode&, Tokens& tokens) {
   tokens[0] = ReplaceInvalidUtf8(tokens[0]);
 }
 
-// Returns the byte of a token such as <0x0A>; nullopt for other tokens.
+// Returns the byte of a byte fallback token, such as <0x0A>; nullopt for other tokens.
 std::optional<char> FallbackByte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   int byte = 0;
@@ -50,8 +51,8 @@ std::optional<char> FallbackByte(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-// Joins each run of byte tokens into one token. If a run is not UTF-8, each of its bytes becomes
-// U+FFFD.
+// Joins each run of byte tokens into one token. If the bytes of a run are not UTF-8, each of them
+// becomes U+FFFD.
 void Apply(const ByteFallbackDecode&, Tokens& tokens) {
   Tokens out;
   std::string run;

@@ -22,7 +22,7 @@ struct ReplaceDecode {
   std::string content;
 };
 struct StripDecode {
-  std::string content;  // a single character, which is removed
+  std::string content;  // single character that is removed from tokens
   size_t start = 0;     // maximum number of characters removed at the start of each token
   size_t stop = 0;      // maximum number of characters removed at the end of each token
 };
@@ -33,14 +33,14 @@ struct MetaspaceDecode {
 using DecoderStep = std::variant<ByteLevelDecode, ByteFallbackDecode, FuseDecode, ReplaceDecode,
                                  StripDecode, MetaspaceDecode>;
 
-// Returns the text of `tokens` after all steps. Without steps, the tokens are joined with spaces.
-// Bytes that are not UTF-8 become U+FFFD.
+// Returns the text of `tokens` after all steps are applied. Without steps, the tokens are joined
+// with spaces. Bytes that are not UTF-8 become U+FFFD.
 std::string DecodeTokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 
 // Returns the bytes of a token in a byte-level vocabulary, or nullopt if the token has a character
 // that does not represent a byte. Such vocabularies write each byte as a printable character, by a
-// fixed table: 188 bytes are the character with the same number, and the others are U+0100 and
-// following.
+// fixed table: 188 bytes are written as the character with the same number, and the others as
+// characters from U+0100 on.
 std::optional<std::string> BytesOfToken(std::string_view token);
 
 }  // namespace dslaunch

@@ -16,7 +16,8 @@ std::optional<int32_t> TokenNamed(const char* key, const std::string& path,
   const nlohmann::json config = ReadJsonFile(path);
   nlohmann::json token;
   if (config.is_object()) token = config.value(key, nlohmann::json());
-  // Older versions of transformers write the token as an object with options.
+  // Older versions of transformers write the token as an object with options, so its content is
+  // read.
   if (token.is_object()) token = nlohmann::json(token.value("content", nlohmann::json()));
   if (!token.is_string()) return std::nullopt;
   const auto text = token.get<std::string>();

@@ -9,12 +9,12 @@
 
 namespace dslaunch {
 
-// Returns the eos token that tokenizer_config.json in `folder` names. Throws TrainError kBadInput
-// if the file is missing or malformed, if it names no eos token, or if `tokenizer` does not have
-// that token.
+// Returns the id of the eos token that tokenizer_config.json in `folder` names. Throws TrainError
+// kBadInput if the file is missing or malformed, if it names no eos token, or if `tokenizer` does
+// not have that token.
 int32_t EndTokenOf(const std::string& folder, const Tokenizer& tokenizer);
-// Returns the bos token that tokenizer_config.json names; nullopt if it names none. Throws
-// TrainError kBadInput in the other cases of EndTokenOf.
+// Returns the id of the bos token that tokenizer_config.json names; nullopt if it names no bos
+// token. Throws TrainError kBadInput in the other cases of EndTokenOf.
 std::optional<int32_t> BeginTokenOf(const std::string& folder, const Tokenizer& tokenizer);
 
 }  // namespace dslaunch

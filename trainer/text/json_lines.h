@@ -17,8 +17,8 @@ void ForEachLine(std::string_view content, int64_t first,
 // Returns whether a line contains only spaces, tabs and carriage returns.
 bool IsBlankLine(std::string_view line);
 
-// Returns the text at `key` of `object`. Throws kBadInput "PLACE has no text under ..." if there is
-// no such text.
+// Returns the string at `key` of `object`. Throws kBadInput "PLACE has no text under ..." if the
+// key is missing or its value is not a string.
 const std::string& TextUnder(const char* key, const nlohmann::json& object,
                              const std::string& place);
 

@@ -55,16 +55,17 @@ constexpr Composition kCompositions[] = {
 #undef COMBINING
 #undef DECOMPOSITION
 
-// Code points below kFirstMark are never moved or composed with the code point before them. Code
-// points below kFirstDecomposed are never decomposed.
+// Code points below kFirstMark are never moved, and never composed with the code point before them.
+// Code points below kFirstDecomposed have no decomposition.
 constexpr char32_t kFirstMark = 0x300;
 constexpr char32_t kFirstDecomposed = 0xC0;
 
-// Hangul syllables are composed and decomposed by arithmetic (the Unicode Standard, section 3.12).
+// Hangul syllables are composed and decomposed by arithmetic (Unicode Standard, section 3.12).
 constexpr char32_t kSyllables = 0xAC00;
 constexpr char32_t kLeads = 0x1100;
 constexpr char32_t kVowels = 0x1161;
-constexpr char32_t kTails = 0x11A7;  // one less than the first trailing consonant
+// one less than the first trailing consonant (the code point of no consonant)
+constexpr char32_t kTails = 0x11A7;
 constexpr char32_t kLeadCount = 19;
 constexpr char32_t kVowelCount = 21;
 constexpr char32_t kTailCount = 28;
@@ -121,7 +122,7 @@ std::optional<char32_t> Compose(char32_t first, char32_t second) {
   return found->composed;
 }
 
-// Sorts each run of marks by combining class, and keeps the order of marks within a class.
+// Sorts each run of marks by combining class; the order of marks within a class is kept.
 void SortMarks(std::u32string& text) {
   for (size_t at = 0; at < text.size();) {
     if (CombiningClass(text[at]) == 0) {
@@ -140,7 +141,8 @@ void SortMarks(std::u32string& text) {
 // Composes each starter with the following marks and starters that are not blocked by others.
 void ComposeAll(std::u32string& text) {
   std::optional<size_t> starter;
-  int last_class = -1;  // combining class of the last kept character; -1 if none
+  // combining class of the last kept character; -1 if there is no such character
+  int last_class = -1;
   size_t size = 0;
   for (const char32_t c : text) {
     const int combining_class = CombiningClass(c);
@@ -164,7 +166,8 @@ void ComposeAll(std::u32string& text) {
 }  // namespace
 
 std::string ToNfc(std::string_view text) {
-  // If all code points are below U+0300, the text is already in form C.
+  // A text whose code points are all below U+0300 is already in form C, so it is returned
+  // unchanged.
   const bool latin =
       std::ranges::all_of(text, [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
   if (latin) return std::string(text);

@@ -20,8 +20,8 @@ struct ReplaceStep {
 };
 using NormalizerStep = std::variant<NfcStep, PrependStep, ReplaceStep>;
 
-// Returns `text`, which is UTF-8, after all steps. A step that prepends text is skipped if `text`
-// continues another text.
+// Returns `text`, which is UTF-8, after all steps are applied. A step that prepends text is skipped
+// if `text` continues another text.
 std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text,
                       TextStart start = TextStart::kDocument);
 

@@ -12,12 +12,13 @@ namespace {
 using Kind = PatternNode::Kind;
 
 constexpr size_t kMaxInstructions = 1 << 14;
-// FindAll may take kSteps steps, and kStepsPerByte more for each byte of the text.
+// FindAll stops with an error after kSteps steps, plus kStepsPerByte steps for each byte of the
+// text.
 constexpr uint64_t kSteps = 1 << 12;
 constexpr uint64_t kStepsPerByte = 256;
 constexpr std::array<uint64_t, 2> kAllAscii = {~uint64_t{0}, ~uint64_t{0}};
 
-// A point to which a failed match backtracks. If `at` is above `least`, the instruction before
+// A state to which a failed match backtracks. If `at` is above `least`, the instruction before
 // `next` is a kRepeatSet that can give back a character.
 struct Choice {
   uint32_t next;
@@ -41,7 +42,8 @@ std::array<uint64_t, 2> Union(std::array<uint64_t, 2> a, const std::array<uint64
   return a;
 }
 
-// Returns the ASCII characters with which a match can begin; all of them if the match can be empty.
+// Returns the ASCII characters with which a match of `node` can begin; all of them if the match can
+// be empty.
 std::array<uint64_t, 2> FirstAscii(const PatternNode& node) {
   if (MayBeEmpty(node)) return kAllAscii;
   std::array<uint64_t, 2> first{};
@@ -124,7 +126,7 @@ void Pattern::CompileNested(Op op, const PatternNode& node) {
 }
 
 void Pattern::CompileAlternate(const PatternNode& node) {
-  std::vector<size_t> jumps;  // jumps to the end of the alternatives
+  std::vector<size_t> jumps;  // indices of the jumps to the end of the alternatives
   for (size_t i = 0; i + 1 < node.children.size(); ++i) {
     const size_t split = Emit(Op::kSplit);
     program_[split].first = FirstAscii(node.children[i]);
@@ -154,7 +156,8 @@ void Pattern::CompileRepeat(const PatternNode& node) {
     return CompileNested(Op::kAtomic, greedy);
   }
   for (uint32_t i = 0; i < node.least; ++i) Compile(child);
-  std::vector<size_t> splits;  // splits whose second way is the end of the repetition
+  // indices of the splits whose second branch is the end of the repetition
+  std::vector<size_t> splits;
   const bool endless = node.most == PatternNode::kNoLimit;
   for (uint32_t i = node.least; i < (endless ? node.least + 1 : node.most); ++i) {
     splits.push_back(Emit(Op::kSplit));
@@ -166,8 +169,8 @@ void Pattern::CompileRepeat(const PatternNode& node) {
   for (const size_t split : splits) program_[split].b = End();
 }
 
-// Executes a kRepeatSet. Returns the position after the repetition, or nullopt if it does not
-// match.
+// Executes the kRepeatSet at `index`. Returns the position after the repetition, or nullopt if the
+// set does not match often enough.
 std::optional<size_t> Pattern::RepeatSet(Attempt& attempt, uint32_t index, size_t at) const {
   const Instruction& step = program_[index];
   const CharSet& set = sets_[step.a];
@@ -187,8 +190,8 @@ std::optional<size_t> Pattern::RepeatSet(Attempt& attempt, uint32_t index, size_
   return end;
 }
 
-// Backtracks to the newest choice above `base`: sets `index` and `at`. Returns false if there is
-// none.
+// Backtracks to the newest choice above `base`, and sets `index` and `at` to its state. Returns
+// false if there is no such choice.
 bool Pattern::BackTrack(Attempt& attempt, size_t base, uint32_t& index, size_t& at) const {
   if (attempt.choices.size() == base) return false;
   Choice& last = attempt.choices.back();
@@ -199,8 +202,9 @@ bool Pattern::BackTrack(Attempt& attempt, size_t base, uint32_t& index, size_t& 
   return true;
 }
 
-// Returns the end of the match at `at` of the program from instruction `start` on; nullopt if it
-// does not match. The depth of recursion is the depth of groups in the pattern.
+// Matches the program from instruction `start` on at position `at`. Returns the end of the match;
+// nullopt if the program does not match. The depth of recursion is the depth of groups in the
+// pattern.
 std::optional<size_t> Pattern::Run(Attempt& attempt, uint32_t start, size_t at) const {
   const std::string_view text = attempt.text;
   const size_t base = attempt.choices.size();
@@ -212,7 +216,7 @@ std::optional<size_t> Pattern::Run(Attempt& attempt, uint32_t start, size_t at) 
                        "the pattern " + Quoted(pattern_) + " needs too many steps for this text");
     }
     const Instruction& step = program_[index];
-    std::optional<size_t> end = at;  // nullopt if the current way fails
+    std::optional<size_t> end = at;  // end of the match; nullopt if the current branch fails
     switch (step.op) {
       case Op::kSet: {
         const bool found = at < text.size() && sets_[step.a].Contains(CodePointAt(text, at));

@@ -16,14 +16,14 @@ namespace dslaunch {
 
 struct PatternNode;
 
-// The bytes [begin, end) of a text.
+// A range of bytes [begin, end) of a text.
 struct TextRange {
   size_t begin = 0;
   size_t end = 0;
   bool operator==(const TextRange&) const = default;
 };
 
-// A leftmost, backtracking matcher of a pattern. Const methods may be called from several threads.
+// A compiled pattern with a backtracking matcher. Const methods may be called from several threads.
 class Pattern {
  public:
   // Compiles `pattern`. Accepts: characters, \r
@@ -35,7 +35,7 @@ class Pattern {
   explicit Pattern(std::string_view pattern);
 
   // Appends the matches in `text` to `matches`, leftmost first and without overlaps. Of several
-  // matches at one position, the first alternatives and the longest repetitions are preferred.
+  // matches at one position, earlier alternatives and longer repetitions are preferred.
   // Precondition: `text` is UTF-8. Throws kBadInput if matching needs too many steps for the size
   // of the text.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
@@ -44,7 +44,7 @@ class Pattern {
   enum class Op : uint8_t {
     kSet,        // match one character of the set `a`
     kRepeatSet,  // match `least` to `most` characters of the set `a`, as many as possible
-    kSplit,      // try to continue at `a`; if that fails, continue at `b`
+    kSplit,      // continue at `a`; if that fails, continue at `b`
     kJump,       // continue at `a`
     kNot,        // fail if the instructions up to kAccept match; else continue at `a`
     kAtomic,     // match up to kAccept without backtracking into it; continue at `a`
@@ -52,12 +52,13 @@ class Pattern {
   };
   struct Instruction {
     Op op = Op::kAccept;
-    bool possessive = false;  // kRepeatSet: do not backtrack
+    bool possessive = false;  // true if a kRepeatSet does not give back characters
     uint32_t a = 0;
     uint32_t b = 0;
     uint32_t least = 0;
     uint32_t most = 0;
-    std::array<uint64_t, 2> first{};  // kSplit: ASCII characters with which `a` can begin
+    // ASCII characters with which the branch `a` of a kSplit can begin.
+    std::array<uint64_t, 2> first{};
   };
   struct Attempt;
 
@@ -72,7 +73,7 @@ class Pattern {
   std::optional<size_t> RepeatSet(Attempt& attempt, uint32_t index, size_t at) const;
   bool BackTrack(Attempt& attempt, size_t base, uint32_t& index, size_t& at) const;
 
-  std::string pattern_;  // source of the pattern, for messages
+  std::string pattern_;  // source of the pattern, for error messages
   std::vector<Instruction> program_;
   std::vector<CharSet> sets_;
 };

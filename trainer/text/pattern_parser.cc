@@ -90,7 +90,7 @@ class Parser {
 
   PatternNode Sequence(int depth) {
     PatternNode sequence;
-    char32_t last = 0;  // previous character, if it was a plain one
+    char32_t last = 0;  // first character of the previous element; 0 at the beginning
     while (Peek() != kEnd && Peek() != '|' && Peek() != ')') {
       if (ignore_case_) RefuseLigature(last, Peek());
       last = Peek();
@@ -99,7 +99,8 @@ class Parser {
     return sequence;
   }
 
-  // Throws for pairs that Oniguruma also matches with a single character, such as "st" with U+FB06.
+  // Throws for a pair that Oniguruma also matches with a single character, such as "st" with
+  // U+FB06.
   void RefuseLigature(char32_t first, char32_t second) const {
     constexpr std::string_view kPairs[] = {"ff", "fi", "fl", "ss", "st"};
     if (first >= 0x80 || second >= 0x80) return;
@@ -148,7 +149,7 @@ class Parser {
     return node;
   }
 
-  // Adds the next character of the pattern, which is outside of classes.
+  // Adds the pattern's next character, which is outside of classes, to `set`.
   void AddPlain(CharSet& set) {
     constexpr std::u32string_view kSpecial = U".^$*+?{}]";
     if (kSpecial.find(Peek()) != std::u32string_view::npos) {
@@ -165,7 +166,7 @@ class Parser {
     if ((c | 0x20) == 'k') set.AddRange(kKelvin, kKelvin);
   }
 
-  // Returns the character that an escape represents; nullopt if the escape represents a set.
+  // Reads an escape and returns the character that it represents; nullopt if it represents a set.
   std::optional<char32_t> EscapedCharacter() {
     if (Skip("\\r")) return '\r';
     if (Skip("\\n")) return '\n';
@@ -198,7 +199,7 @@ class Parser {
     set.AddAllWithout(bits);
   }
 
-  // Reads a class; its opening bracket has been read.
+  // Reads a character class after its opening bracket.
   CharSet Class() {
     CharSet set;
     if (Skip("^")) set.Negate();
@@ -247,7 +248,7 @@ class Parser {
     return repeat;
   }
 
-  // Reads a quantifier {m}, {m,} or {m,n}.
+  // Reads a quantifier {m}, {m,} or {m,n} into `repeat`.
   void ReadCounts(PatternNode& repeat) {
     Skip("{");
     repeat.least = ReadCount();

@@ -1,4 +1,4 @@
-// Parses a regular expression into a tree. Pure.
+// Parses the regular expressions of Pattern into trees. Pure.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct PatternNode {
   bool possessive = false;  // true if the repetition does not give back characters
 };
 
-// Parses `pattern`. Throws TrainError kBadInput with the offset in bytes for everything that
+// Parses `pattern`. Throws TrainError kBadInput, with the offset in bytes, for everything that
 // Pattern does not accept.
 PatternNode ParsePattern(std::string_view pattern);
 

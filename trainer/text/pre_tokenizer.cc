@@ -13,8 +13,8 @@ struct Chunk {
   bool is_match = false;
 };
 
-// Returns the chunks into which `matches` divide a word. Positions of matches count from the
-// beginning of the word.
+// Returns the chunks into which `matches` divide `word`. Positions of matches count from the
+// beginning of the word. If `invert`, the text between matches counts as matches.
 std::vector<Chunk> ChunksOf(const std::vector<TextRange>& matches, TextRange word, bool invert) {
   std::vector<Chunk> chunks;
   size_t done = word.begin;
@@ -28,7 +28,8 @@ std::vector<Chunk> ChunksOf(const std::vector<TextRange>& matches, TextRange wor
   return chunks;
 }
 
-// Appends the chunks, each match joined with the chunk before it unless that is a match too.
+// Appends the ranges of the chunks to `out`. Each match is joined with the chunk before it, unless
+// that chunk is a match too.
 void MergeWithPrevious(const std::vector<Chunk>& chunks, std::vector<TextRange>& out) {
   bool after_match = false;
   bool first = true;
@@ -73,8 +74,8 @@ void AddChunks(const std::vector<Chunk>& chunks, SplitBehavior behavior,
   }
 }
 
-// Divides each word at the matches that `find` appends. Their positions count from the beginning of
-// the word.
+// Divides each word at the matches that `find` appends to its list. Positions of matches count from
+// the beginning of the word.
 template <class Find>
 void Divide(const Find& find, SplitBehavior behavior, bool invert, Words& words) {
   std::vector<TextRange> out;
@@ -95,7 +96,7 @@ void FindDigits(std::string_view text, std::vector<TextRange>& matches) {
   }
 }
 
-// Replaces the text by the concatenation of changed(word) for each word.
+// Replaces the text by the concatenation of changed(word) for all words, which become its words.
 template <class Change>
 void Rewrite(const Change& changed, Words& words) {
   std::string text;

@@ -22,27 +22,28 @@ enum class SplitBehavior : uint8_t {
 struct SplitStep {
   Search search;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // true to swap matches and the text between them
+  bool invert = false;  // true to treat the text between matches as the matches
 };
 struct DigitsStep {
-  bool individual = false;  // if true, each digit is a word, else each run of digits
+  bool individual = false;  // true if each digit is a word, false if each run of digits is
 };
 enum class PrependScheme : uint8_t { kAlways, kFirst, kNever };
 struct MetaspaceStep {
-  std::string replacement;  // a single character, which represents a space
+  std::string replacement;  // single character that replaces each space
   PrependScheme prepend = PrependScheme::kAlways;
-  bool split = true;  // if true, also divide words before each replacement
+  bool split = true;  // true to also divide words before each replacement
 };
 struct ByteLevelStep {
   bool add_prefix_space = false;
-  std::optional<Pattern> pattern = std::nullopt;  // divides words if it has a value
+  // pattern that divides words; nullopt to keep words whole
+  std::optional<Pattern> pattern = std::nullopt;
 };
 using PreTokenizerStep = std::variant<SplitStep, DigitsStep, MetaspaceStep, ByteLevelStep>;
 
 // A text and the words into which it is divided.
 struct Words {
   std::string text;               // text in UTF-8
-  std::vector<TextRange> ranges;  // words in order, none of them empty
+  std::vector<TextRange> ranges;  // non-empty words in their order in the text
 };
 
 // Applies each step in turn to split the words further. A step that prepends text is skipped if the

@@ -1,4 +1,4 @@
-// Searches a text for a word or a pattern of tokenizer.json.
+// Searches a text for the word or pattern of a step of tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace dslaunch {
 
-// The kind of text before a text that is divided into words.
+// What precedes a text that is divided into words.
 enum class TextStart : uint8_t {
-  kDocument,   // nothing: the text begins a document
-  kToken,      // a token that was found in the document
-  kContinued,  // the text of the previous call
+  kDocument,   // nothing, because the text begins a document
+  kToken,      // an added token that was found in the document
+  kContinued,  // the text of the previous call, which this text continues
 };
 
 class Search {
  public:
-  // Searches for `word`. Precondition: `word` is not empty.
+  // Makes a search for `word`. Precondition: `word` is not empty.
   explicit Search(std::string word) : wanted_(std::move(word)) {}
   explicit Search(Pattern pattern) : wanted_(std::move(pattern)) {}
 
-  // Appends the matches in `text`, leftmost first and without overlaps. Throws the errors of
-  // Pattern::FindAll.
+  // Appends the matches in `text` to `matches`, leftmost first and without overlaps. Throws the
+  // errors of Pattern::FindAll.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const {
     if (const auto* pattern = std::get_if<Pattern>(&wanted_)) {
       pattern->FindAll(text, matches);

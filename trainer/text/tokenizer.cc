@@ -10,7 +10,7 @@ namespace {
 constexpr uintmax_t kMaxFileBytes = 128u << 20;
 
 // Returns the vocabulary with bytes as keys, because byte-level vocabularies represent bytes by
-// characters. A token with other characters is omitted, because no text contains it.
+// characters. Tokens with other characters are omitted, because no text contains them.
 Bpe::Vocabulary UnitsOf(const TokenizerParts& parts) {
   if (!parts.bpe.bytes) return parts.ids;
   Bpe::Vocabulary units;
@@ -42,7 +42,8 @@ Tokenizer::Tokenizer(TokenizerParts parts)
       raw_tokens_.Add(added.content, added);
       continue;
     }
-    // The tokenizers package also decodes a normalized token to its normalized form.
+    // The tokenizers package decodes a normalized token to its normalized form, so this form is
+    // stored.
     token.text = Normalize(parts_.normalizer, added.content);
     normalized_tokens_.Add(token.text, added);
   }

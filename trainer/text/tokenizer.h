@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// The tokens of a tokenizer.json. Const methods may be called from several threads.
+// A tokenizer that was read from tokenizer.json. Const methods may be called from several threads.
 class Tokenizer {
  public:
   // Reads tokenizer.json in `folder`. Throws the errors of ReadTokenizerJson, and kBadInput if the
@@ -22,17 +22,19 @@ class Tokenizer {
 
   explicit Tokenizer(TokenizerParts parts);
 
-  // Returns one more than the largest id.
+  // Returns the largest id plus 1.
   int64_t vocab_size() const { return static_cast<int64_t>(tokens_.size()); }
 
-  // Returns the id of a token, which is written as in the file; nullopt if there is no such token.
+  // Returns the id of a token, which is written as in tokenizer.json; nullopt if there is no such
+  // token.
   std::optional<int32_t> IdOf(const std::string& token) const;
 
-  // Return the tokens that the model expects before and after a text, such as bos.
+  // Return the tokens that the model expects before and after a text, such as the token bos.
   const std::vector<int32_t>& before() const { return parts_.before; }
   const std::vector<int32_t>& after() const { return parts_.after; }
 
-  // Returns the text of tokens. Omits unknown ids, and special tokens if `skip_special`.
+  // Returns the text of the tokens `ids`. Omits unknown ids, and special tokens if `skip_special`
+  // is true.
   std::string Decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
  private:
@@ -51,8 +53,8 @@ class Tokenizer {
   std::vector<Token> tokens_;  // indexed by id
 };
 
-// Encodes texts, and caches the tokens of recent words. `tokenizer` must outlive this object. Used
-// by one thread.
+// Converts texts to tokens, and caches the tokens of recent words. `tokenizer` must outlive this
+// object. Used by one thread.
 class TokenEncoder {
  public:
   explicit TokenEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr int64_t kMaxId = (1 << 24) - 1;
 constexpr size_t kMaxSteps = 64;
 
-// The pattern of the ByteLevel pre-tokenizer.
+// The pattern by which the ByteLevel pre-tokenizer divides a text into words.
 constexpr char kByteLevelPattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -28,8 +28,8 @@ std::string RequireString(JsonObject& object, const char* key) {
   return *std::move(text);
 }
 
-// Returns a reference to the value of a key, which is too large to copy; null if the key is
-// missing.
+// Returns a reference to the value of a key, because the value may be too large to copy; null if
+// the key is missing.
 const json& ValueOf(JsonObject& object, const char* key) {
   static const json kNull;
   object.Ignore({key});
@@ -37,7 +37,7 @@ const json& ValueOf(JsonObject& object, const char* key) {
   return found == object.value().end() ? kNull : *found;
 }
 
-// Returns a text that consists of one character. Throws if it is not.
+// Returns the string at `key`, which must consist of one character. Throws if it does not.
 std::string RequireCharacter(JsonObject& object, const char* key) {
   std::string text = RequireString(object, key);
   if (text.empty() || text.size() != Utf8Bytes(text[0])) object.Fail(key, "is not one character");
@@ -62,15 +62,16 @@ Search ReadSearch(JsonObject& step) {
 
 PrependScheme ReadPrepend(JsonObject& step) {
   const std::optional<std::string> word = step.Word("prepend_scheme", {"always", "first", "never"});
-  // Older versions of the tokenizers package write this key.
+  // Older versions of the tokenizers package write add_prefix_space, so it is used without
+  // prepend_scheme.
   const std::optional<bool> old = step.Bool("add_prefix_space");
   if (!word) return old.value_or(true) ? PrependScheme::kAlways : PrependScheme::kNever;
   if (*word == "first") return PrependScheme::kFirst;
   return *word == "always" ? PrependScheme::kAlways : PrependScheme::kNever;
 }
 
-// Calls `read` for the step at `key`. If that is a Sequence, calls `read` for each of its steps,
-// which are in the list at `list_key`. Throws if there are more than kMaxSteps steps.
+// Calls `read` for the step at `key`. If the step is a Sequence, calls `read` for each step of its
+// list at `list_key` instead. Throws if there are more than kMaxSteps steps.
 template <class Read>
 void ReadSteps(JsonObject& parent, const char* key, const char* list_key, const Read& read,
                size_t& count) {
@@ -258,7 +259,7 @@ void ReadVocabulary(JsonObject& model, TokenizerParts& parts) {
   }
 }
 
-// Returns both tokens of a merge, "a b" or ["a", "b"]; nullopt if it has another form.
+// Returns both tokens of a merge, which is "a b" or ["a", "b"]; nullopt for other forms.
 std::optional<std::pair<std::string, std::string>> MergedTokens(const json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return std::pair(merge[0].get<std::string>(), merge[1].get<std::string>());
@@ -334,8 +335,8 @@ AddedToken ReadAddedToken(JsonObject& object) {
   return token;
 }
 
-// Reads the added tokens. Throws if an id differs from the id that the tokenizers package would
-// give, because the package numbers tokens that the vocabulary lacks itself.
+// Reads the added tokens. The tokenizers package itself numbers tokens that the vocabulary lacks,
+// so an id that differs from the package's id throws.
 void ReadAddedTokens(JsonObject& root, TokenizerParts& parts) {
   const json& list = ValueOf(root, "added_tokens");
   if (list.is_null() || (list.is_array() && list.empty())) return;
@@ -358,8 +359,8 @@ void ReadAddedTokens(JsonObject& root, TokenizerParts& parts) {
   }
 }
 
-// Sets the size of the vocabulary. Throws if most ids are unused, because memory is allocated by
-// this size.
+// Sets the size of the vocabulary. Memory is allocated by this size, so it throws if most ids are
+// unused.
 void CountVocabulary(JsonObject& root, TokenizerParts& parts) {
   constexpr int64_t kFreeIds = 1 << 16;
   for (const auto& [token, id] : parts.ids) {

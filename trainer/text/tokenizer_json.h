@@ -20,10 +20,10 @@ struct TokenizerParts {
   std::vector<PreTokenizerStep> pre_tokenizer;
   std::vector<DecoderStep> decoder;
   std::vector<AddedToken> added_tokens;
-  std::vector<int32_t> before;  // tokens that TemplateProcessing puts before a text
-  std::vector<int32_t> after;   // tokens that TemplateProcessing puts after a text
-  std::unordered_map<std::string, int32_t> ids;  // keyed by the token's text in the file
-  int64_t vocab_size = 0;                        // one more than the largest id
+  std::vector<int32_t> before;  // tokens that TemplateProcessing adds before a text
+  std::vector<int32_t> after;   // tokens that TemplateProcessing adds after a text
+  std::unordered_map<std::string, int32_t> ids;  // ids of tokens by their text in the file
+  int64_t vocab_size = 0;                        // largest id plus 1
   std::vector<BpeMerge> merges;
   BpeOptions bpe;
 };

@@ -33,9 +33,9 @@ std::vector<uint16_t> MakeProperties() {
   return properties;
 }
 
-// The longest prefix of `text` that is a character, or the beginning of one.
+// The longest prefix of `text` that is a UTF-8 character or the beginning of one.
 struct Utf8Prefix {
-  size_t bytes;   // size of the prefix, at least 1
+  size_t bytes;   // bytes of the prefix, at least 1
   bool complete;  // true if the prefix is a whole character
 };
 
@@ -45,8 +45,8 @@ Utf8Prefix ReadUtf8(std::string_view text) {
   if (first < 0x80) return {1, true};
   if (first < 0xC2 || first > 0xF4) return {1, false};
   const size_t size = Utf8Bytes(text[0]);
-  // The limits of the second byte exclude overlong forms, surrogates and code points above
-  // U+10FFFF.
+  // The second byte must exclude overlong forms, surrogates and code points above U+10FFFF, so its
+  // limits depend on the first byte.
   uint8_t low = 0x80;
   uint8_t high = 0xBF;
   if (first == 0xE0) low = 0xA0;
