@@ -22,13 +22,13 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxLineBytes = 64 << 20;
-// Any token, because padding is not a target and no token follows it.
+// Padding is never a target and comes after all other tokens, so its value does not matter.
 constexpr int64_t kPadding = 0;
 
 struct ChatLine {
-  uint64_t offset = 0;  // offset of the line in the file, in bytes
+  uint64_t offset = 0;  // byte offset of the line in the file
   uint32_t bytes = 0;
-  uint32_t positions = 0;  // number of tokens of the line in its sample
+  uint32_t positions = 0;  // number of positions that the line occupies in its sample
 };
 
 // A file of conversations with its tokenizer. Thread-safe.
@@ -87,7 +87,7 @@ class ChatFile {
     const size_t size = tokens.ids.size();
     const auto last =
         tokens.labels.begin() + static_cast<std::ptrdiff_t>(std::min(size, block_ + 1));
-    // The first token is not a target, because no token precedes it.
+    // No token precedes the first token, so it cannot be a target.
     const bool has_target = size > 1 && std::any_of(tokens.labels.begin() + 1, last,
                                                     [](int64_t id) { return id != kNoTarget; });
     if (!has_target) {
@@ -114,7 +114,7 @@ class ChatFile {
 std::vector<std::vector<uint32_t>> Pack(std::span<const ChatLine> lines, int64_t block) {
   constexpr size_t kOpenSamples = 64;
   std::vector<std::vector<uint32_t>> samples;
-  std::vector<int64_t> room;  // number of tokens that still fit into each sample
+  std::vector<int64_t> room;  // remaining number of tokens of each sample
   for (size_t i = 0; i < lines.size(); ++i) {
     const int64_t positions = lines[i].positions;
     size_t sample = samples.size() > kOpenSamples ? samples.size() - kOpenSamples : 0;
@@ -129,7 +129,8 @@ std::vector<std::vector<uint32_t>> Pack(std::span<const ChatLine> lines, int64_t
   return samples;
 }
 
-// Consecutive lines of a file, with one line in each sample, or several if they are packed.
+// A data set of consecutive lines of a file: each sample has one line, or several if lines are
+// packed.
 class ChatDataset : public Dataset {
  public:
   ChatDataset(const DataConfig& data, std::shared_ptr<const ChatFile> file, size_t first,
@@ -186,7 +187,7 @@ class ChatDataset : public Dataset {
   int64_t block_;
   bool packing_;
   bool marks_;
-  std::vector<std::vector<uint32_t>> samples_;  // line indices of each packed sample
+  std::vector<std::vector<uint32_t>> samples_;  // indices of the lines in each packed sample
 };
 
 void AddToNotice(const ChatFile& file, const std::string& path, std::string& notice) {

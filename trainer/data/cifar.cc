@@ -50,7 +50,8 @@ LabeledImages ReadCifarImages(const std::string& folder, Split split, int64_t nu
     files = cifar10 ? Cifar10TrainFiles(folder) : std::vector{folder + "/train.bin"};
   }
 
-  const size_t label_bytes = cifar10 ? 1 : 2;  // CIFAR-100 has a coarse and a fine label
+  // CIFAR-100 has a coarse and a fine label for each image.
+  const size_t label_bytes = cifar10 ? 1 : 2;
   const size_t record_bytes = label_bytes + kPixels;
   LabeledImages images;
   for (const std::string& file : files) {

@@ -1,5 +1,5 @@
-// Reads the binary version of CIFAR-10 and CIFAR-100: records of label bytes and a 3 x 32 x 32
-// image.
+// Reads the binary version of CIFAR-10 and CIFAR-100, whose records have label bytes and a 3 x 32 x
+// 32 image.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace dslaunch {
 
-// Reads the training or the test half of a folder. CIFAR-10: those of data_batch_1.bin to
-// data_batch_5.bin that exist, or test_batch.bin. CIFAR-100: train.bin or test.bin, with the fine
-// labels. Throws TrainError, naming the file: kBadInput for invalid contents, kIo if it cannot be
-// read.
+// Reads the training or the test images of a folder. For CIFAR-10, these are in the existing files
+// among data_batch_1.bin to data_batch_5.bin, or in test_batch.bin. For CIFAR-100, they are in
+// train.bin or test.bin, of which the fine labels are used. Throws TrainError, naming the file:
+// kBadInput for invalid contents, kIo if the file cannot be read.
 LabeledImages ReadCifarImages(const std::string& folder, Split split, int64_t num_classes);
 
 }  // namespace dslaunch

@@ -24,8 +24,8 @@ std::optional<double> Number(std::string_view text) {
   return value;
 }
 
-// Returns `text` quoted for a message on a terminal: at most 40 characters, with '?' for
-// unprintable ones.
+// Returns `text` in a form for messages on a terminal: quoted, with at most 40 characters, and with
+// '?' for unprintable characters.
 std::string Shown(std::string_view text) {
   std::string shown(text.substr(0, 40));
   for (char& c : shown) {
@@ -40,7 +40,7 @@ class CsvReader {
     const std::span<const uint8_t> bytes = file_.bytes();
     rest_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     if (rest_.starts_with("\xEF\xBB\xBF"))
-      rest_.remove_prefix(3);  // skips the byte order mark that Excel writes
+      rest_.remove_prefix(3);  // byte order mark, which Excel writes
   }
 
   [[noreturn]] void Fail(const std::string& problem) const {
@@ -48,8 +48,8 @@ class CsvReader {
                      file_.path() + ":" + std::to_string(line_number_) + ": " + problem);
   }
 
-  // Reads the fields of the next line that is not empty; returns false at the end of the file. The
-  // fields are valid until the next call.
+  // Reads the fields of the next non-empty line; returns false at the end of the file. The fields
+  // are valid until the next call.
   bool Next(std::vector<Field>& fields) {
     while (!rest_.empty()) {
       const size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -87,7 +87,8 @@ class CsvReader {
     }
   }
 
-  // Removes a quoted field and the blanks after it from the front of `line`, and returns its text.
+  // Removes a quoted field, and the blanks after it, from the front of `line`. Returns the field's
+  // text.
   std::string Unquote(std::string_view& line) const {
     std::string text;
     for (size_t i = 1; i < line.size(); ++i) {
@@ -108,8 +109,9 @@ class CsvReader {
   size_t line_number_ = 0;
 };
 
-// Returns whether the first line is a header, which consists of names. Throws for a line that also
-// has numbers, which may be a mistake, unless the names are quoted or samples may have text too.
+// Returns whether the first line is a header, which consists of names. A line with names and
+// numbers may be a mistake, so it throws, unless the names are quoted or samples may also contain
+// text.
 bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
               const CsvColumns& columns) {
   size_t numbers = 0;
@@ -126,7 +128,7 @@ bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
   return numbers < first_line.size();
 }
 
-// Returns the index of a column that is given by name or index. `key` is the recipe's key for the
+// Returns the index of `column`, which is a name or an index. `key` is the recipe's key for the
 // column, for messages.
 size_t ColumnIndex(const CsvReader& reader, const std::vector<Field>& first_line, bool header,
                    const std::string& column, const std::string& key) {
@@ -169,7 +171,7 @@ std::vector<size_t> FeatureIndexes(const CsvReader& reader, const std::vector<Fi
   return indexes;
 }
 
-// Returns the label in a field. `fail` throws an error about the field.
+// Returns the label in a field. `fail` is called to throw an error about the field.
 template <class Fail>
 int64_t ReadLabel(const Field& field, const CsvColumns& columns, int64_t num_classes, Fail fail) {
   if (!columns.label_names.empty()) {
@@ -179,7 +181,7 @@ int64_t ReadLabel(const Field& field, const CsvColumns& columns, int64_t num_cla
   }
   const std::optional<double> value = Number(field.text);
   if (!value) fail("is not a number; labels that are names need data.label_names: [cat, dog, ...]");
-  // Doubles are not exact beyond 2^53, so larger numbers are not accepted.
+  // Doubles are not exact beyond 2^53, so larger labels are rejected.
   if (!(*value >= 0 && *value < 0x1p53) || *value != std::floor(*value))
     fail("is the label, which must be a whole number from 0");
   const auto label = static_cast<int64_t>(*value);

@@ -1,4 +1,4 @@
-// Functions that the readers of data files share.
+// Implements functions that the readers of data files share.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace dslaunch {
 
-// Throws TrainError kBadInput: "FILE: PROBLEM".
+// Throws TrainError kBadInput with the message "FILE: PROBLEM".
 [[noreturn]] inline void RefuseDataFile(const std::string& file, const std::string& problem) {
   throw TrainError(ExitCode::kBadInput, file + ": " + problem);
 }
 
-// Throws kBadInput if `path` is a file, because the data's type reads a folder.
+// Throws kBadInput if `path` is a file, because data of type `type` is read from a folder.
 inline void RefuseFileForFolder(const std::string& path, const std::string& type) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;
@@ -30,7 +30,8 @@ inline void CheckSampleIndex(int64_t index, int64_t size) {
   if (index < 0 || index >= size) throw std::out_of_range("no sample " + std::to_string(index));
 }
 
-// Returns the number of samples (or tokens) that val_fraction reserves for evaluation.
+// Returns the number of samples (or tokens), out of `count`, that val_fraction reserves for
+// evaluation.
 inline int64_t ValidationCount(const DataConfig& data, int64_t count) {
   return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
 }

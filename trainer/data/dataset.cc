@@ -23,21 +23,21 @@
 namespace dslaunch {
 namespace {
 
-// The number of classes or tokens of a model that sets no limit.
+// Stands for the number of classes or tokens of a model that sets no limit.
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Samples are gathered by plain loops. If a thread that reads ahead called LibTorch's operators,
-// these would start a second set of threads, which would compete with the first set for the
-// processors.
+// If a thread that reads ahead called LibTorch's operators, they would start a second set of
+// threads, which would compete with the first set for the processors. So samples are gathered by
+// plain loops.
 
-// Maps each byte 0 .. 255 to a float 0 .. 1.
+// Maps each byte 0 to 255 to a float from 0 to 1.
 constexpr std::array<float, 256> kToFloat = [] {
   std::array<float, 256> floats = {};
   for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i) / 255;
   return floats;
 }();
 
-// A data set of images with labels, kept in memory as bytes.
+// A data set of labeled images, kept in memory as bytes.
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(LabeledImages images)
@@ -69,7 +69,7 @@ class ImageDataset : public Dataset {
   int64_t pixels_;  // number of pixels of one image, over all channels
 };
 
-// A data set of image files, each of which is decoded whenever it is fetched.
+// A data set of image files. A file is decoded each time its sample is fetched.
 class ImageFileDataset : public Dataset {
  public:
   ImageFileDataset(std::vector<ImageFolder::Image> images, int64_t size)
@@ -103,10 +103,10 @@ class ImageFileDataset : public Dataset {
  private:
   static constexpr int64_t kChannels = 3;
   std::vector<ImageFolder::Image> images_;
-  int64_t size_;  // height and width of the images
+  int64_t size_;  // height and width of the scaled images in pixels
 };
 
-// A data set of `size` consecutive rows of a table, from row `first` on.
+// A data set of `size` consecutive rows of a table, beginning at row `first`.
 class TableDataset : public Dataset {
  public:
   TableDataset(std::shared_ptr<const CsvTable> table, int64_t first, int64_t size)
@@ -143,8 +143,8 @@ DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
           std::make_unique<ImageDataset>(read(data.path, Split::kTest, num_classes))};
 }
 
-// Reserves the last images of each class for evaluation, because the last images of all are of one
-// class.
+// Moves the images for evaluation from `train` to the result. The list is sorted by class, so the
+// last images of each class are moved.
 ImageFolder TakeValidation(const DataConfig& data, ImageFolder& train) {
   ImageFolder test{train.classes, {}};
   std::vector<ImageFolder::Image> kept;

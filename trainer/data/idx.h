@@ -1,5 +1,5 @@
-// Reads IDX files, the format of MNIST and Fashion-MNIST: a big-endian header and unsigned bytes,
-// plain or gzipped.
+// Reads IDX files, the format of MNIST and Fashion-MNIST. Such a file has a big-endian header and
+// unsigned bytes, plain or gzipped.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct IdxArray {
   std::vector<uint8_t> bytes;  // elements in row-major order
 };
 
-// Reads a file of unsigned bytes with `num_dims` dimensions. The file is not trusted: memory for
-// the size in its header is allocated only as bytes are read. Throws TrainError, naming the file:
-// kBadInput for invalid contents, kIo if it cannot be read.
+// Reads a file of unsigned bytes with `num_dims` dimensions. The file is not trusted: memory is
+// allocated only as bytes are read, not for the size in the header. Throws TrainError, naming the
+// file: kBadInput for invalid contents, kIo if the file cannot be read.
 IdxArray ReadIdx(const std::string& file, size_t num_dims);
 
-// Reads the training or the test half of a folder like MNIST's:
+// Reads the training or the test images of a folder with the names of MNIST's files:
 // {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. The images have one
 // channel. Throws the errors of ReadIdx.
 LabeledImages ReadIdxImages(const std::string& folder, Split split, int64_t num_classes);

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-// jpeglib.h must follow cstdio, whose types it uses.
+// jpeglib.h uses types of cstdio without including it, so it must follow cstdio.
 #include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
@@ -20,12 +20,13 @@ namespace {
 constexpr int64_t kChannels = 3;
 constexpr int64_t kMaxSide = 65535;
 constexpr int64_t kMaxPixels = int64_t{1} << 27;
-// The maximum pixels per byte of a file. Deflate produces at most 1032 bytes per byte, and Huffman
-// codes of JPEG produce at most 8 blocks of 64 pixels in half of the positions. A header that
-// declares more is refused.
+// The maximum pixels per byte of a file; a header that declares more pixels is rejected. Deflate
+// produces at most 1032 bytes per byte, and Huffman codes of JPEG produce at most 8 blocks of 64
+// pixels in half of the positions.
 constexpr int64_t kMaxPixelsPerByte = 1032 * 8;
 constexpr int64_t kMaxJpegPixelsPerByte = 1024;
-constexpr int kMaxScans = 500;  // limit, because each scan visits the whole image
+// Limits the scans of a JPEG, because each scan visits the whole image.
+constexpr int kMaxScans = 500;
 constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr uint8_t kJpegMagic[] = {0xFF, 0xD8, 0xFF};
 
@@ -47,7 +48,8 @@ void CheckSize(const std::string& file, int64_t width, int64_t height, size_t by
   }
 }
 
-// Returns the end of an error message, which quotes the library's message about a damaged file.
+// Returns the end of an error message about a damaged file of format `kind`. It quotes the
+// library's `message`, with '?' for unprintable characters.
 std::string Damage(std::string_view kind, std::string message) {
   for (char& c : message) {
     if (c < ' ' || c > '~') c = '?';
@@ -56,7 +58,8 @@ std::string Damage(std::string_view kind, std::string message) {
          "); fetch it again, or remove it";
 }
 
-// Converts inverted CMYK to RGB as PIL does: (255 - ink) * black / 255, with PIL's rounding.
+// Converts inverted CMYK to RGB as PIL does: (255 - ink) * black / 255, with PIL's rounding. `inks`
+// and `out` are arrays of `pixels` pixels.
 void InksToRgb(const uint8_t* inks, size_t pixels, uint8_t* out) {
   for (const uint8_t* ink = inks; ink < inks + pixels * 4; ink += 4) {
     for (int i = 0; i < kChannels; ++i) {
@@ -67,8 +70,9 @@ void InksToRgb(const uint8_t* inks, size_t pixels, uint8_t* out) {
   }
 }
 
-// Reads a PNG. Errors of libpng and libjpeg jump out of C code to the last call of setjmp, so
-// functions that call setjmp, and callbacks, have no variables with destructors.
+// Reads a PNG. Errors of libpng and libjpeg jump out of C code to the last call of setjmp without
+// running destructors, so functions that call setjmp, and callbacks, have no variables with
+// destructors.
 
 class PngReader {
  public:
@@ -95,7 +99,8 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &OnRead);
     png_set_user_limits(png_, kMaxSide, kMaxSide);
-    // Color profiles, texts and similar chunks are skipped, because their contents are not needed.
+    // The contents of color profiles, texts and similar chunks are not needed, so these chunks are
+    // skipped.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_read_info(png_, info_);
     return true;
@@ -199,7 +204,7 @@ class JpegReader {
     return true;
   }
 
-  // Reads the pixels of a CMYK image. `inks` has room for one row of four inks per pixel.
+  // Reads the pixels of a CMYK image as RGB. `inks` has room for one row of four inks per pixel.
   bool ReadInks(uint8_t* pixels, uint8_t* inks) {
     if (setjmp(errors_.jump) != 0) return false;
     info_.out_color_space = JCS_CMYK;
@@ -220,8 +225,8 @@ class JpegReader {
     std::longjmp(errors->jump, 1);
   }
 
-  // Treats warnings about missing image data as errors, because the library replaces the data and
-  // continues.
+  // Treats warnings about missing image data as errors, because libjpeg would otherwise invent the
+  // data and continue.
   static void OnMessage(j_common_ptr info, int level) {
     if (level >= 0) return;
     switch (info->err->msg_code) {
@@ -252,7 +257,7 @@ class JpegReader {
   jpeg_decompress_struct info_ = {};
 };
 
-// The weights of an image's pixels for each output pixel along an axis, as in PIL's tables for its
+// The weights of input pixels for each output pixel along an axis, as in PIL's tables for its
 // bilinear filter.
 class Weights {
  public:
@@ -279,12 +284,12 @@ class Weights {
     }
   }
 
-  // Return the range [begin, end) of input pixels that have weights.
+  // Return the range [begin, end) of input pixels that have weights for any output.
   int64_t begin() const { return spans_.front().begin; }
   int64_t end() const { return spans_.back().begin + spans_.back().count; }
 
-  // Returns one channel of output `i`. `in` points to the channel in the pixel begin(), and
-  // `stride` is the distance to the next pixel.
+  // Returns one channel of output pixel `i`. `in` points to the channel in input pixel begin(), and
+  // `stride` is the distance in bytes to the same channel of the next pixel.
   uint8_t Sum(size_t i, const uint8_t* in, int64_t stride) const {
     const Span& span = spans_[i];
     const int32_t* weight = &weights_[span.weights];
@@ -298,7 +303,7 @@ class Weights {
   static constexpr int kBits = 32 - 8 - 2;
   struct Span {
     int64_t begin, count;
-    size_t weights;  // index of the weight of pixel `begin`
+    size_t weights;  // index in weights_ of the weight of pixel `begin`
   };
   std::vector<Span> spans_;
   std::vector<int32_t> weights_;
@@ -313,7 +318,7 @@ Weights CentreOf(int64_t side, int64_t shorter, int64_t size) {
           : static_cast<int64_t>(static_cast<double>(size * side) / static_cast<double>(shorter));
   const int64_t half = (scaled - size) / 2;
   const bool odd = (scaled - size) % 2 != 0;
-  // Python rounds halves to even numbers.
+  // Python rounds halves to even numbers, so the offset of an odd margin is rounded in this way.
   return {side, scaled, odd ? half + half % 2 : half, size};
 }
 
@@ -331,7 +336,7 @@ void ResizeAndCrop(const RgbImage& image, int64_t size, std::span<uint8_t> out) 
   const Weights across = CentreOf(image.width, shorter, size);
   const Weights down = CentreOf(image.height, shorter, size);
   const int64_t row_bytes = size * kChannels;
-  std::vector<uint8_t> rows;  // source rows that `down` reads, already scaled horizontally
+  std::vector<uint8_t> rows;  // source rows that `down` reads, scaled horizontally
   rows.reserve(static_cast<size_t>((down.end() - down.begin()) * row_bytes));
   for (int64_t y = down.begin(); y < down.end(); ++y) {
     const uint8_t* row =

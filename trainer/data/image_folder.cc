@@ -12,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxDepth = 32;  // limit, because a link may lead back to a parent folder
+constexpr int kMaxDepth = 32;  // maximum depth, because links may form cycles
 const std::set<std::string> kRead = {".jpg", ".jpeg", ".png"};
-// Extensions that torchvision supports but dslaunch does not.
+// Extensions that torchvision supports but dslaunch does not, so files with them are errors.
 const std::set<std::string> kNotRead = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
 std::string LowerExtension(const fs::path& path) {

@@ -36,7 +36,7 @@ class BatchReader {
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
 
-  // Returns the batch on the device. Call this on the thread that trains.
+  // Returns the batch on the options' device. Call this on the thread that trains.
   Batch Place(const Batch& batch) const {
     if (device_.is_cpu()) return batch;
     return {batch.inputs.to(device_, /*non_blocking=*/true),
@@ -71,11 +71,11 @@ class BatchReader {
   size_t batch_size_;
   int64_t batches_per_epoch_;
   int64_t first_batch_ = 0;
-  int64_t first_sample_ = 0;  // number of samples before which the epoch of first_batch_ continues
+  int64_t first_sample_ = 0;  // samples of the first epoch that were read before first_batch_
   c10::Device device_ = c10::kCPU;
   std::optional<DistributedSampler> sampler_;
-  int64_t epoch_ = -1;            // epoch of indices_
-  std::vector<int64_t> indices_;  // samples of this rank in epoch_
+  int64_t epoch_ = -1;            // epoch whose indices indices_ has
+  std::vector<int64_t> indices_;  // indices of this rank's samples in epoch_
 };
 
 }  // namespace
@@ -115,7 +115,7 @@ class BatchLoader::Impl {
  private:
   Batch TakeReady() {
     MutexLock lock(mutex_);
-    // The wait ends, because the thread delivers each requested batch or an error.
+    // The thread delivers each requested batch or an error, so this wait ends.
     changed_.Wait(mutex_, [&]() DSL_REQUIRES(mutex_) { return !ready_.empty() || error_; });
     if (ready_.empty()) std::rethrow_exception(error_);
     Batch batch = std::move(ready_.front());
@@ -125,8 +125,8 @@ class BatchLoader::Impl {
     return batch;
   }
 
-  // Reads batches on the thread. Until the last of them is delivered, only this thread uses the
-  // reader.
+  // Reads batches on the thread. Only this thread uses the reader until its last batch is
+  // delivered.
   void ReadAhead(int64_t first_batch) {
     try {
       for (int64_t batch = first_batch; batch < read_ahead_end_; ++batch) {

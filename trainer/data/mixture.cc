@@ -7,7 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Rounds `weights` to whole numbers of at least 1 whose sum is Mixture::kPeriod.
+// Returns `weights` in proportion, rounded to whole numbers of at least 1 whose sum is
+// Mixture::kPeriod.
 std::vector<int64_t> SharesOf(std::span<const double> weights) {
   const double largest = *std::ranges::max_element(weights);
   double sum = 0;
@@ -17,7 +18,7 @@ std::vector<int64_t> SharesOf(std::span<const double> weights) {
     const double exact = weight / largest / sum * static_cast<double>(Mixture::kPeriod);
     shares.push_back(std::max<int64_t>(1, std::llround(exact)));
   }
-  // The largest share absorbs the rounding error, because it changes least in proportion.
+  // The largest share changes least in proportion, so it absorbs the rounding error.
   for (int64_t rest = Mixture::kPeriod - std::reduce(shares.begin(), shares.end()); rest != 0;) {
     int64_t& share = *std::ranges::max_element(shares);
     const int64_t change = std::max(rest, 1 - share);

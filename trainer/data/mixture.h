@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // An endless sequence of sources in proportion to their weights. Each sample is taken from the
-// source that is furthest behind its share; if several are, from the first of them. The sequence
+// source that is furthest behind its share; of several such sources, from the first. The sequence
 // repeats every kPeriod samples, so any position can be computed directly, on any rank and after
 // any resumption.
 class Mixture {
@@ -17,7 +17,7 @@ class Mixture {
 
   struct Place {
     int64_t source = 0;
-    int64_t number = 0;  // number of earlier samples of the same source
+    int64_t number = 0;  // number of earlier samples of the same source in the sequence
   };
 
   // Rounds the weights to multiples of 1 / kPeriod of their sum, and to at least 1 / kPeriod.
@@ -33,7 +33,7 @@ class Mixture {
 
  private:
   std::vector<int64_t> shares_;
-  std::vector<Place> places_;  // places of one period
+  std::vector<Place> places_;  // place of each sample of one period
 };
 
 }  // namespace dslaunch

@@ -21,7 +21,7 @@ std::string ShapeText(const at::Tensor& tensor) {
   return text + "]";
 }
 
-// The type and shape of a sample's inputs or targets.
+// The dtype and shape of a sample's inputs or targets.
 struct SampleForm {
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> shape;
@@ -33,8 +33,8 @@ struct SampleForm {
 };
 
 // Returns whether each number of an int64 tensor is in 0 .. end - 1, or is kNoTarget if
-// `may_be_none`. This is a plain loop, because LibTorch's operators would start threads in the
-// thread that reads ahead.
+// `may_be_none`. LibTorch's operators would start threads in the thread that reads ahead, so this
+// is a plain loop.
 bool AreBelow(const at::Tensor& numbers, int64_t end, bool may_be_none) {
   const at::Tensor plain = numbers.contiguous();
   const int64_t* number = plain.const_data_ptr<int64_t>();
@@ -93,7 +93,7 @@ class PluginDataset : public Dataset {
     CallPlugin(part_, doing, call);
   }
 
-  // Reads a batch. Throws unless it has as many samples as there are indices.
+  // Reads the samples `indices`. Throws unless the batch has as many samples as there are indices.
   Batch Read(std::span<const int64_t> indices) const {
     Batch batch;
     Call("cannot read samples", [&] { batch = dataset_->Fetch(indices); });

@@ -1,4 +1,4 @@
-// Computes the indices of the samples that a rank trains on and evaluates.
+// Computes the indices of the samples that a rank uses in training or evaluation.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace dslaunch {
 
-// Returns the number of samples of a rank in an epoch. With drop_last, the samples that the ranks
-// cannot share evenly are left out; otherwise some samples are used twice.
+// Returns the number of samples of a rank in an epoch. With drop_last, samples that the ranks
+// cannot share evenly are omitted; otherwise some samples are used twice.
 inline int64_t SamplesPerRank(int64_t num_samples, int64_t ranks, bool drop_last) {
   return drop_last ? num_samples / ranks : (num_samples + ranks - 1) / ranks;
 }
 
-// Returns the same indices as torch.utils.data.DistributedSampler. Rank r of N takes positions r,
+// Returns the same indices as torch.utils.data.DistributedSampler. Rank r of N gets positions r,
 // r+N, r+2N ... of a permutation drawn from seed + epoch (of 0, 1, 2 ... without shuffling). Every
-// rank gets the same number: the order wraps around to fill the last round, or with drop_last ends
-// before it. If s samples of an epoch were read already, by any number of ranks, the indices
-// continue after them: s+r, s+r+N ...
+// rank gets the same number of positions: the last round is filled from the beginning of the
+// permutation, or omitted with drop_last. If any number of ranks have read s samples of the epoch
+// already, the positions continue after these samples: s+r, s+r+N ...
 class DistributedSampler {
  public:
   struct Options {
@@ -29,8 +29,8 @@ class DistributedSampler {
   };
   explicit DistributedSampler(const Options& options) : options_(options) {}
 
-  // Begins an epoch. `read` is the number of samples of this epoch that all ranks have read before,
-  // from 0 to num_samples.
+  // Begins an epoch. `read` is the number of samples of this epoch, from 0 to num_samples, that all
+  // ranks together have read already.
   void SetEpoch(int64_t epoch, int64_t read = 0) {
     epoch_ = epoch;
     read_ = read;

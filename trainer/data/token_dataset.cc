@@ -16,12 +16,12 @@
 namespace dslaunch {
 namespace {
 
-// Names of files, without .bin, that are read instead of all files of the folder.
+// Names of files, without .bin, that are read, if they exist, instead of all files of the folder.
 constexpr char kTrain[] = "train";
 constexpr char kVal[] = "val";
 
-// Disjoint blocks of consecutive tokens, from token `first` on. The last target of a block is the
-// first input of the next block.
+// A data set of disjoint blocks of consecutive tokens, beginning at token `first`. The last target
+// of a block is the first input of the next block.
 class StreamDataset : public TokenDataset {
  public:
   StreamDataset(std::shared_ptr<const TokenShards> shards, int64_t first, int64_t tokens,
@@ -53,9 +53,9 @@ class StreamDataset : public TokenDataset {
   int64_t vocab_size_;
 };
 
-// Samples of several sources, alternating by weight. There are as many samples as in all sources
-// together, so sources of large weight are repeated, and sources of small weight are not read to
-// the end.
+// A data set whose samples alternate between several sources by weight. It has as many samples as
+// all sources together, so sources of large weight are repeated, and sources of small weight are
+// not read to the end.
 class MixedDataset : public TokenDataset {
  public:
   MixedDataset(std::vector<std::unique_ptr<TokenDataset>> sources, std::span<const double> weights,
@@ -113,7 +113,7 @@ std::unique_ptr<TokenDataset> Mixed(const Reading& reading) {
   return std::make_unique<MixedDataset>(std::move(sources), weights, reading.block);
 }
 
-// Returns the path of the data to evaluate on; empty if there is none.
+// Returns the path of the data for evaluation; empty without such data.
 std::string TestPath(const DataConfig& data) {
   if (!data.val_path.empty() || data.type == DataConfig::Type::kText || !data.sources.empty()) {
     return data.val_path;

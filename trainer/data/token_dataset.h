@@ -1,4 +1,4 @@
-// Opens data sets of tokens, which are divided into blocks.
+// Opens data sets of tokens, whose samples are blocks of consecutive tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace dslaunch {
 
-// A data set of which each sample is a block of tokens.
+// A data set in which each sample is a block of tokens.
 class TokenDataset : public Dataset {
  public:
   explicit TokenDataset(int64_t block) : block_(block) {}
 
   std::vector<int64_t> input_shape() const override { return {block_}; }
   int64_t tokens_per_sample() const override { return block_; }
-  // Reads the tokens of sample `index`: its inputs and the target after the last input.
+  // Reads the tokens of sample `index`, which are its inputs and the target after the last input.
   // Precondition: the sample exists.
   virtual void ReadSample(int64_t index, std::span<int64_t> tokens) const = 0;
 

@@ -11,11 +11,12 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostShards = 10000;  // limit; Linux maps at most 65530 ranges of a process
+// Limits the files of a folder, because Linux maps at most 65530 ranges in a process.
+constexpr size_t kMostShards = 10000;
 constexpr char kDataEnding[] = ".bin";
 constexpr char kIndexEnding[] = ".idx";
 
-// Returns the names of the files that end in `ending`, without that ending.
+// Returns the names of the files in `folder` that end in `ending`, without that ending.
 std::set<std::string> StemsOf(const std::string& folder, const std::string& ending) {
   std::set<std::string> stems;
   std::error_code error;

@@ -17,12 +17,12 @@ constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 constexpr uint64_t kMegatronVersion = 1;
 constexpr size_t kMegatronHeaderBytes = 9 + 8 + 1 + 8 + 8;
 
-// The index of a Megatron data set, which has the location of each sequence in the data file.
+// The index of a Megatron data set, with the location of each sequence in the data file.
 struct MegatronIndex {
   int type_code = 0;
   uint64_t sequences = 0;
   const uint8_t* lengths = nullptr;   // number of tokens of each sequence, int32
-  const uint8_t* pointers = nullptr;  // offset of each sequence in the data file in bytes, int64
+  const uint8_t* pointers = nullptr;  // byte offset of each sequence in the data file, int64
 };
 
 MegatronIndex ParseMegatronIndex(const MappedFile& file) {
@@ -44,8 +44,7 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   index.type_code = at[8];
   index.sequences = LittleEndianAt<uint64_t>(at + 9);
   const auto documents = LittleEndianAt<uint64_t>(at + 17);
-  // The counts are compared with the file's size first, so that the arithmetic below cannot
-  // overflow.
+  // The arithmetic below must not overflow, so the counts are compared with the file's size first.
   const uint64_t rest = bytes.size() - kMegatronHeaderBytes;
   const uint64_t sequence_bytes = sizeof(int32_t) + sizeof(int64_t);
   if (index.sequences > rest / sequence_bytes || documents > rest / sizeof(int64_t) ||
@@ -55,7 +54,7 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
                                     " documents, but ends before them: it has " +
                                     std::to_string(bytes.size()) + " bytes; copy the file again");
   }
-  // Multimodal data has a byte with the mode of each sequence here.
+  // In multimodal data, a byte with the mode of each sequence follows the documents.
   const uint64_t after = rest - index.sequences * sequence_bytes - documents * sizeof(int64_t);
   if (after != 0 && after != index.sequences) {
     RefuseDataFile(file.path(), "has " + std::to_string(after) +
@@ -64,8 +63,8 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   index.lengths = bytes.data() + kMegatronHeaderBytes;
   index.pointers = index.lengths + index.sequences * sizeof(int32_t);
 
-  // Documents are consecutive ranges of sequences, so the order of the sequences is also the order
-  // of the documents.
+  // Documents are consecutive ranges of sequences, so reading the sequences in order also reads the
+  // documents in order.
   const uint8_t* ends = index.pointers + index.sequences * sizeof(int64_t);
   int64_t last = 0;
   for (uint64_t i = 0; i < documents; ++i) {
@@ -85,7 +84,8 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   return index;
 }
 
-// Returns the common prefix of the data and the index. `path` may be either file or the prefix.
+// Returns the common prefix of the data file's and the index file's paths. `path` may be one of
+// these paths or the prefix.
 std::string MegatronPrefix(const std::string& path) {
   for (const char* ending : {".bin", ".idx"}) {
     if (path.ends_with(ending)) return path.substr(0, path.size() - 4);
@@ -93,8 +93,8 @@ std::string MegatronPrefix(const std::string& path) {
   return path;
 }
 
-// Returns the number of bytes of a UTF-8 character that begins with `first`; 0 if no character
-// begins with it.
+// Returns the number of bytes of a UTF-8 character whose first byte is `first`; 0 if `first` begins
+// no character.
 size_t CharacterBytes(uint8_t first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -103,7 +103,7 @@ size_t CharacterBytes(uint8_t first) {
 }
 
 // Returns whether the beginning of `bytes` is UTF-8 without control characters, or has the byte
-// order mark of UTF-16. Token ids of 16 bits have neither: with a vocabulary below 256 * 32, each
+// order mark of UTF-16. Neither is true of 16-bit token ids: with a vocabulary below 256 * 32, each
 // token has a control character, and with a larger vocabulary, nearly every line of tokens has
 // bytes that are not UTF-8.
 bool LooksLikeText(std::span<const uint8_t> bytes) {
@@ -244,8 +244,8 @@ size_t TokenStream::BytesOf(Type type) {
   return 0;
 }
 
-// Adds tokens of the file to the stream. Adjacent runs are joined, so a data set that was written
-// from beginning to end is a single run, for any number of sequences.
+// Appends `size` tokens at byte `offset` of the file to the stream. Adjacent runs are joined, so a
+// data set that was written from beginning to end is a single run, for any number of sequences.
 void TokenStream::AddRun(uint64_t offset, int64_t size) {
   if (size == 0) return;
   const auto end = [&](const Run& run) {
@@ -284,7 +284,7 @@ void TokenStream::Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size
   }
 }
 
-// Decodes tokens of a run into `out`. `begin` is the index of the first token in the run.
+// Decodes tokens of a run into `out`. `begin` is the index in the run of the first token.
 void TokenStream::Decode(const Run& run, int64_t begin, std::span<int64_t> out) const {
   const uint8_t* bytes =
       file_.bytes().data() + run.offset + static_cast<uint64_t>(begin) * BytesOf(type_);

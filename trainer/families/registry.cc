@@ -1,4 +1,4 @@
-// Implements the part of the registry that does not need LibTorch.
+// Implements the part of the registry of model families that does not need LibTorch.
 #include "trainer/config/model_family.h"
 
 namespace dslaunch {

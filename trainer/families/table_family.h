@@ -1,4 +1,4 @@
-// Implements families of models whose settings are a table of keys.
+// Implements model families whose settings are a table of keys.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// A family whose settings are the struct `Settings`. Settings::Needs() returns the result of
-// ModelFamily::Needs.
+// A model family whose settings are the struct `Settings`, which supplies ModelFamily::Needs by
+// Settings::Needs().
 template <class Settings>
 class TableFamily : public ModelFamily {
  public:
@@ -34,8 +34,8 @@ class TableFamily : public ModelFamily {
   const KeyTable<Settings> keys_;
 };
 
-// Implements ModelFamily::TensorParallelRefusal. Returns a sentence about the first value of `keys`
-// that is not a multiple of `parts`; an empty string if all are.
+// Returns a sentence about the first value of `keys` that is not a multiple of `parts`, for
+// ModelFamily::TensorParallelRefusal; an empty string if all values are multiples.
 inline std::string IndivisibleKey(const std::vector<std::pair<const char*, int64_t>>& keys,
                                   int64_t parts) {
   for (const auto& [key, value] : keys) {

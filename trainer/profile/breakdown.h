@@ -1,4 +1,5 @@
-// Formats a report of how the time of a training step is divided (wall_clock_breakdown). Pure.
+// Formats a report of the phases of a training step and their durations (wall_clock_breakdown).
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,14 @@ namespace dslaunch {
 
 // The seconds that optimizer steps spent in each phase on one rank.
 struct PhaseTimes {
-  double data = 0;      // waiting for the data loader
-  double forward = 0;   // forward pass, including the loss
-  double backward = 0;  // including the part of the gradient exchange that the step waits for
+  double data = 0;     // time spent waiting for the data loader
+  double forward = 0;  // time of the forward pass, including the loss
+  // Time of the backward pass, including the part of the gradient exchange that the step waits for.
+  double backward = 0;
   double update = 0;
-  double batch = 0;  // in pipelines: everything except data, because passes interleave
+  // In pipelines, the time of everything except data, because the passes of micro-batches
+  // interleave.
+  double batch = 0;
 
   PhaseTimes& operator+=(const PhaseTimes& other);
 };

@@ -10,7 +10,8 @@
 namespace dslaunch {
 namespace {
 
-Mutex current_logger_mutex;  // needed for exchanges that end while the logger is destroyed
+// Guards the pointer to the logger, because exchanges may end while the logger is destroyed.
+Mutex current_logger_mutex;
 CommsLogger* current_logger DSL_GUARDED_BY(current_logger_mutex) = nullptr;
 
 struct Context : at::ObserverContext {
@@ -21,8 +22,8 @@ struct Context : at::ObserverContext {
 
 }  // namespace
 
-// Callbacks at the begin and end of an exchange. The backends of c10d record each exchange as a
-// user function, which ends when its result is available.
+// Callbacks at the beginning and end of an exchange. The backends of c10d record each exchange as a
+// user function, which ends when the result is available.
 struct CommsLogger::Hooks {
   static std::unique_ptr<at::ObserverContext> Begin(const at::RecordFunction& function) {
     const std::optional<std::string> kind = CommunicationKind(function.name());

@@ -1,4 +1,4 @@
-// Logs the exchanges between ranks, by operation and size (comms_logger in an engine
+// Logs the collective operations of a rank, by operation and size (comms_logger in an engine
 // configuration).
 #pragma once
 
@@ -17,16 +17,18 @@ struct CommsRow {
   int64_t calls = 0;
   double seconds = 0;
 };
-// Rows keyed by operation and bytes of a message.
+// Totals keyed by operation and by bytes of a message.
 using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;
 
-// Returns a table of counts, sizes, latencies and bandwidths (profile/communication.h). Pure.
+// Returns a table of numbers of calls, sizes, latencies and bandwidths (profile/communication.h).
+// Pure.
 std::string CommsTable(const CommsRows& rows, int ranks);
-// Returns "all_reduce of 4.0 MiB in 1.200 ms: 3.33 GB/s, on the bus 3.33 GB/s".
+// Returns a line about one exchange: "all_reduce of 4.0 MiB in 1.200 ms: 3.33 GB/s, on the bus 3.33
+// GB/s".
 std::string CommsLine(const std::string& kind, int64_t bytes, double seconds, int ranks);
 
-// Records every exchange of this process as long as this object exists. An exchange lasts from its
-// start until its result is available. At most one object may exist at a time.
+// Records every exchange of this process while this object exists. The duration of an exchange is
+// from its start until its result is available. At most one object may exist at a time.
 class CommsLogger {
  public:
   CommsLogger(const CommsLoggerConfig& config, int rank, int ranks);
@@ -43,7 +45,7 @@ class CommsLogger {
   const CommsLoggerConfig config_;
   const int rank_;
   const int ranks_;
-  mutable Mutex mutex_;  // needed because threads of a backend report completed exchanges
+  mutable Mutex mutex_;  // guards rows that threads of a backend update
   CommsRows rows_ DSL_GUARDED_BY(mutex_);
   uint64_t handle_ = 0;
 };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kNanosecond = 1e-9;
 
-// A name by which another library calls an operation.
+// A name that another library uses for an operation.
 struct OtherName {
   std::string_view name;
   const char* kind;
@@ -25,8 +25,9 @@ std::optional<std::string> CommunicationKind(std::string_view event) {
   const size_t colon = event.find(':');
   if (colon == std::string_view::npos || colon == 0) return std::nullopt;
   std::string_view name = event.substr(colon + 1);
-  if (name.starts_with(':')) return std::nullopt;  // an operator such as "aten::add"
-  name = name.substr(0, name.find(' '));           // removes the peers in "nccl:send 0->1"
+  // operators such as "aten::add" are not exchanges
+  if (name.starts_with(':')) return std::nullopt;
+  name = name.substr(0, name.find(' '));  // removes the ranks in "nccl:send 0->1"
   for (const OtherName& other : kOtherNames) {
     if (name == other.name) return other.kind;
   }
@@ -74,7 +75,8 @@ CommunicationSummary Summarize(const std::vector<Exchanged>& exchanges,
 Bandwidth BandwidthOf(const std::string& kind, double bytes, double seconds, int ranks) {
   if (seconds <= 0) return {};
   const double n = ranks;
-  // For an all-gather, nccl-tests counts the total bytes of all ranks.
+  // For an all-gather, nccl-tests counts the total bytes of all ranks, so this rank's bytes are
+  // multiplied.
   if (kind == "all_gather") bytes *= n;
   const double algorithm = bytes / seconds / 1e9;
   double factor = 1;

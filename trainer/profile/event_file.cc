@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kCastagnoli = 0x82f63b78;  // polynomial with reversed bits
+constexpr uint32_t kCastagnoli = 0x82f63b78;  // polynomial of CRC-32C with its bits reversed
 
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table = {};
@@ -20,7 +20,7 @@ constexpr std::array<uint32_t, 256> MakeTable() {
 }
 constexpr std::array<uint32_t, 256> kTable = MakeTable();
 
-// Masks a CRC, so that the CRC of data that contains CRCs still detects errors
+// Masks a CRC as TensorFlow does, so that the CRC of data that contains CRCs still detects errors
 // (tensorflow/tsl/lib/hash/crc32c.h).
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
@@ -32,8 +32,8 @@ std::string LittleEndian(T value) {
   return bytes;
 }
 
-// The encodings of values in protobuf's wire format. A key consists of a field's number and the
-// encoding of its value.
+// The encodings of values in protobuf's wire format. The key of a field consists of the field's
+// number and the encoding of its value.
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 std::string Varint(uint64_t value) {

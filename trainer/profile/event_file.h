@@ -1,6 +1,6 @@
-// Writes TensorBoard's event files: records in TensorFlow's format (length and data, each with a
-// masked CRC-32C) that contain Event protobufs (tensorflow/core/util/event.proto). Only scalars are
-// supported.
+// Writes TensorBoard's event files. They are records in TensorFlow's format (length and data, each
+// with a masked CRC-32C) that contain Event protobufs (tensorflow/core/util/event.proto). Only
+// scalars are supported.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ uint32_t Crc32c(std::string_view bytes);
 // Returns the record of a file that contains `event`, a serialized event.
 std::string EventRecord(std::string_view event);
 
-// Return serialized events: VersionEvent() the first event of a file, ScalarEvent() a scalar.
-// `wall_time_s` is Unix time.
+// Return serialized events: VersionEvent() returns the first event of a file, ScalarEvent() a
+// scalar at `step`. `wall_time_s` is Unix time in seconds.
 std::string VersionEvent(double wall_time_s);
 std::string ScalarEvent(double wall_time_s, int64_t step, std::string_view tag, float value);
 

@@ -11,7 +11,8 @@ double Elements(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
 }
 
-// Returns the operations of [..., n, k] x [..., k, m]. A vector `b` is a matrix with one column.
+// Returns the operations of a product [..., n, k] x [..., k, m]. A vector `b` counts as a matrix
+// with one column.
 double Product(const Shape& a, const Shape& b) {
   if (a.size() < 2 || b.empty()) return 0;
   return 2 * Elements(a) * (b.size() == 1 ? 1 : static_cast<double>(b.back()));
@@ -24,7 +25,8 @@ double Convolution(const OperatorCall& call) {
   return 2 * Elements(pixels) * Elements(weight) / static_cast<double>(weight[0]);
 }
 
-// Returns the operations for a query [..., t, d], a key [..., s, d] and a value [..., s, e].
+// Returns the operations of attention for a query [..., t, d], a key [..., s, d] and a value [...,
+// s, e].
 double Attention(const OperatorCall& call) {
   const Shape &query = call.inputs[0], &key = call.inputs[1], &value = call.inputs[2];
   if (query.size() < 2 || key.size() < 2 || value.size() < 2) return 0;
@@ -33,7 +35,7 @@ double Attention(const OperatorCall& call) {
   return 2 * rows * keys * static_cast<double>(query.back() + value.back());
 }
 
-// Returns the operations for `x`, [n, k], and `weight`, [m, k].
+// Returns the operations of a linear layer for `x`, [n, k], and `weight`, [m, k].
 double Linear(const Shape& x, const Shape& weight) {
   return weight.size() != 2 ? 0 : 2 * Elements(x) * static_cast<double>(weight[0]);
 }
@@ -43,7 +45,7 @@ enum class Kind { kProduct, kAddedProduct, kLinear, kConvolution, kAttention };
 struct Formula {
   std::string_view name;
   Kind kind;
-  size_t inputs;  // required number of inputs
+  size_t inputs;  // required number of inputs of the operator
 };
 
 constexpr std::array kFormulas = {

@@ -15,8 +15,8 @@ namespace dslaunch {
 
 using Shape = std::vector<int64_t>;
 
-// The shapes of an operator's arguments and result. Arguments that are not tensors have the shape
-// {}. `transposed` is used by convolutions only.
+// The shapes of an operator's arguments and result. An argument that is not a tensor has the shape
+// {}. `transposed` is used only for convolutions.
 struct OperatorCall {
   std::vector<Shape> inputs;
   Shape output;
@@ -27,12 +27,12 @@ struct OperatorCall {
 // "aten::addmm".
 bool HasFlopFormula(std::string_view name);
 
-// Returns the operations of a call; 0 for operators without a formula and for shapes that do not
-// fit it.
+// Returns the operations of a call; 0 for operators without a formula, and for shapes that the
+// formula does not accept.
 double OperatorFlops(std::string_view name, const OperatorCall& call);
 
-// Returns the operations of a training step whose forward pass takes `forward` operations. The
-// backward pass takes twice as many (PaLM, appendix B), and recomputation does not count.
+// Returns the operations of a training step whose forward pass has `forward` operations. The
+// backward pass has twice as many (PaLM, appendix B), and recomputation does not count.
 inline double TrainingFlops(double forward) { return 3 * forward; }
 
 }  // namespace dslaunch

@@ -27,8 +27,8 @@ std::pair<const void*, int64_t> PlaceOf(const at::Tensor& tensor) {
 struct ForwardMeter::Hooks {
   struct Context : at::ObserverContext {
     OperatorCall call;
-    bool counts = false;  // true if the operations of this call count, not those of nested calls
-    std::optional<std::string> converted;  // module of the parameter that the call converts
+    bool counts = false;  // true if this call's operations count, not those of nested calls
+    std::optional<std::string> converted;  // name of the module whose parameter the call converts
     Clock::time_point start;
   };
 
@@ -51,7 +51,7 @@ struct ForwardMeter::Hooks {
       for (const c10::IValue& input : function.inputs()) {
         context->call.inputs.push_back(ShapeOf(input));
       }
-      constexpr size_t kTransposed = 6;  // index of the argument of aten::convolution
+      constexpr size_t kTransposed = 6;  // index of the argument `transposed` of aten::convolution
       const auto inputs = function.inputs();
       context->call.transposed = inputs.size() > kTransposed && inputs[kTransposed].isBool() &&
                                  inputs[kTransposed].toBool();
@@ -71,7 +71,8 @@ struct ForwardMeter::Hooks {
       if (!function.outputs().empty()) context->call.output = ShapeOf(function.outputs()[0]);
       outermost.flops += OperatorFlops(name, context->call);
     }
-    // A parameter that is converted to another dtype still belongs to its module.
+    // A parameter that is converted to another dtype still belongs to its module, so the result is
+    // recorded too.
     if (context->converted && !function.outputs().empty() && function.outputs()[0].isTensor()) {
       meter.module_of_[PlaceOf(function.outputs()[0].toTensor())] = *context->converted;
     }

@@ -1,5 +1,5 @@
-// Measures a model's forward pass as it runs: counts floating-point operations and determines the
-// module of each operator.
+// Measures a model's forward pass as it runs: counts the floating-point operations and determines
+// the module of each operator.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -13,19 +13,20 @@
 
 namespace dslaunch {
 
-// Observes the operators of the thread that created it, as long as it exists. Ignores operators of
-// backward passes, including recomputed ones. At most one meter may exist at a time. Costs about a
-// microsecond per operator.
+// Observes the operators of the thread that created the meter, while the meter exists. Ignores
+// operators of backward passes, including recomputed operators. At most one meter may exist at a
+// time. Costs about a microsecond per operator.
 class ForwardMeter {
  public:
-  // Measures passes of `module`, which must outlive the meter and must keep its parameters.
+  // Measures passes of `module`, which must outlive the meter and whose parameters must not be
+  // replaced.
   explicit ForwardMeter(const torch::nn::Module& module);
   ~ForwardMeter();
   ForwardMeter(const ForwardMeter&) = delete;
   ForwardMeter& operator=(const ForwardMeter&) = delete;
 
   double flops() const;
-  // Returns the outermost operators, in the order in which they ran.
+  // Returns the outermost operators in the order in which they started.
   const std::vector<ForwardOp>& operators() const { return operators_; }
 
  private:

@@ -12,7 +12,8 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-// Returns sorted and disjoint intervals that cover the same times. Empty intervals are dropped.
+// Returns sorted and disjoint intervals that cover the same times as `intervals`. Empty intervals
+// are dropped.
 std::vector<Interval> Union(std::vector<Interval> intervals);
 
 // Returns the intersection of two sets. The intervals of both arguments and of the result are

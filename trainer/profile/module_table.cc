@@ -39,7 +39,7 @@ std::vector<std::string> Owners(const std::vector<ForwardOp>& operators) {
   return owners;
 }
 
-// Returns a number with a unit prefix: "1.23 G".
+// Returns `value` with a unit prefix, such as "1.23 G".
 std::string Scaled(double value) {
   constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P"};
   size_t unit = 0;
@@ -59,7 +59,8 @@ std::string RowText(const ModuleRow& row, const ModuleRow& model) {
                 Share(row.seconds, model.seconds));
 }
 
-// Returns the most expensive modules at a depth: "depth 2, by FLOPs: h.0 33.3%, h.1 33.3%".
+// Returns a line about the most expensive modules at a depth: "depth 2, by FLOPs: h.0 33.3%, h.1
+// 33.3%".
 std::string Costliest(const std::vector<ModuleRow>& rows, int depth, int64_t most,
                       double ModuleRow::*by, const char* name) {
   std::vector<const ModuleRow*> here;

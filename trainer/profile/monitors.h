@@ -12,14 +12,14 @@
 
 namespace dslaunch {
 
-// A value to plot over the number of trained samples. Tags are those of DeepSpeed, such as
+// A value to plot over the number of trained samples. Tags are DeepSpeed's, such as
 // "Train/Samples/train_loss"; tags of evaluations begin with "Eval/Samples/".
 struct Scalar {
   std::string tag;
   double value = 0;
 };
 
-// Writes each scalar to all files that the configuration names:
+// Writes each scalar to all outputs that the configuration names:
 //   csv          appends to FOLDER/Train_Samples_train_loss.csv, whose first line is
 //                "step,Train_Samples_train_loss"
 //   tensorboard  FOLDER/events.out.tfevents.TIME.HOST.PID
@@ -37,13 +37,13 @@ class Monitors {
   void WriteEvent(const std::string& event);
 
   std::string csv_folder_;
-  std::map<std::string, std::ofstream> csv_;  // keyed by tag
+  std::map<std::string, std::ofstream> csv_;  // open CSV files by tag
   std::string events_file_;
   std::ofstream events_;
 };
 
-// Returns the monitors of rank 0; null if the configuration names none, and on other ranks. Throws
-// kIo if a file cannot be created.
+// Returns the monitors of rank 0; null on other ranks, and if the configuration names no monitors.
+// Throws kIo if a file cannot be created.
 std::unique_ptr<Monitors> MakeMonitors(const MonitorsConfig& config, int rank);
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@ namespace {
 constexpr double kNanosecond = 1e-9;
 constexpr size_t kWidestName = 56;
 
-// Returns the name of an event's row: "ProfilerStep#12" -> "ProfilerStep*".
+// Returns the name of an event's row: "ProfilerStep*" for "ProfilerStep#12", else the event's name.
 std::string RowName(const std::string& event) {
   const size_t hash = event.find('#');
   if (hash == std::string::npos || !event.starts_with("ProfilerStep")) return event;
@@ -87,7 +87,7 @@ double Seconds(const RecordedKernel& kernel) {
 void AddKernels(const std::vector<RecordedEvent>& events,
                 const std::vector<RecordedKernel>& kernels,
                 std::map<std::string, OperatorRow>& rows) {
-  std::map<uint64_t, double> seconds;  // keyed by correlation
+  std::map<uint64_t, double> seconds;  // seconds of kernels by correlation id
   for (const RecordedKernel& kernel : kernels) {
     seconds[kernel.correlation] += Seconds(kernel);
     OperatorRow& row = rows[kernel.name];
@@ -108,7 +108,8 @@ std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
                                       ProfileSort sort,
                                       const std::vector<RecordedKernel>& kernels) {
-  // If two events begin at the same time, the longer one contains the other.
+  // Of two events that begin at the same time, the longer contains the shorter, so it is visited
+  // first.
   std::ranges::stable_sort(events, [](const RecordedEvent& a, const RecordedEvent& b) {
     return std::tuple(a.thread, a.begin_ns, -a.end_ns) <
            std::tuple(b.thread, b.begin_ns, -b.end_ns);

@@ -7,7 +7,7 @@ namespace dslaunch {
 namespace {
 
 struct Device {
-  const char* part;  // substring of the device's name; the first match counts
+  const char* part;  // substring of the device's name; the first row that matches is used
   double fp16_tera;
   double bf16_tera;  // 0 if the device does not support bf16
   double fp32_tera;

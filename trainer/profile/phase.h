@@ -1,4 +1,4 @@
-// Measures the phases of a training step as they run.
+// Measures the durations of a training step's phases while they run.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -9,18 +9,19 @@
 
 namespace dslaunch {
 
-// The PhaseTimes of a step that a device may not have finished.
+// The durations of a step's phases. A device may not have finished the step yet.
 struct StepTimes {
   TimeSpans data, forward, backward, update, batch;
 
-  PhaseTimes Seconds() const {  // waits for the device
+  // Returns the durations in seconds. Waits for the device.
+  PhaseTimes Seconds() const {
     return {data.Seconds(), forward.Seconds(), backward.Seconds(), update.Seconds(),
             batch.Seconds()};
   }
 };
 
-// Marks the thread as being in the phase `name`, which a trace shows, as long as this object
-// exists. Adds the phase's time on `device` to `spans`, which must outlive this object.
+// Marks this thread as being in the phase `name`, which a trace shows, while this object exists.
+// Adds the phase's duration on `device` to `spans`, which must outlive this object.
 class Phase {
  public:
   Phase(const char* name, TimeSpans& spans, c10::Device device)
@@ -32,7 +33,8 @@ class Phase {
     try {
       spans_.End();
     } catch (const c10::Error&) {
-      // The device has failed. The next wait for the device reports the error.
+      // The device has failed. A destructor must not throw, so the next wait for the device reports
+      // the error.
     }
   }
   Phase(const Phase&) = delete;

@@ -14,7 +14,7 @@ struct Category {
   int64_t MemoryBytes::*bytes;
 };
 
-// The categories whose sum is the allocated memory.
+// The categories of memory, whose sum is the allocated memory.
 constexpr Category kCategories[] = {
     {"parameters", &MemoryBytes::parameters}, {"gradients", &MemoryBytes::gradients},
     {"buckets", &MemoryBytes::buckets},       {"optimizer", &MemoryBytes::optimizer},

@@ -19,7 +19,7 @@ struct ProfileResult {
   CommunicationSummary communication;
   MemoryBytes memory = {};
   // Bytes that the allocator had reserved for this run when activations were at their maximum; 0 if
-  // not measured.
+  // they were not measured.
   int64_t allocated = 0;
 };
 

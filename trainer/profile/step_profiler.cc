@@ -15,8 +15,8 @@
 #include "trainer/base/train_error.h"
 #include "trainer/device/streams.h"
 
-// Declared here as in torch/csrc/profiler/kineto_shim.h, because that header needs another include
-// folder.
+// The header that declares this function, torch/csrc/profiler/kineto_shim.h, needs another include
+// folder, so the declaration is repeated.
 namespace torch::autograd::profiler {
 TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
 }
@@ -43,8 +43,8 @@ std::set<torch::profiler::impl::ActivityType> Activities(c10::Device device) {
   return {ActivityType::CPU, ActivityType::CUDA};
 }
 
-// Replaces the times of exchanges by those of their kernels, if there are any, because the call
-// that starts a kernel does not wait for it. The kernels of one operation share its bytes equally.
+// Replaces the times of exchanges by the times of their kernels, if they have any, because the call
+// that starts a kernel does not wait for it. An operation's kernels share its bytes equally.
 std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
                                 const std::vector<RecordedKernel>& kernels,
                                 std::vector<Interval>& compute) {
@@ -65,7 +65,7 @@ std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
   return timed;
 }
 
-// Returns the size in bytes of a dtype, which is given by the profiler's name.
+// Returns the size in bytes of the dtype that the profiler calls `name`.
 int64_t BytesOfDtype(const std::string& name) {
   if (name == "float" || name == "int") return 4;
   if (name == "c10::BFloat16" || name == "c10::Half" || name == "short" || name == "short int") {
@@ -99,7 +99,7 @@ RecordedEvent ToRecorded(const profiler::KinetoEvent& event) {
 }  // namespace
 
 StepProfiler::StepProfiler(Options options) : options_(std::move(options)) {
-  // The profiler's library would report an error on every machine without a GPU.
+  // Kineto would report an error on every machine without a GPU, so its log is turned off.
   setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   if (options_.trace_folder.empty()) return;
   std::error_code error;
@@ -120,12 +120,14 @@ void StepProfiler::BeforeStep(int64_t index) {
   if (phase != ProfilePhase::kActive) return;
   if (!recording_) {
     no_meter_.emplace();
-    AwaitStream(options_.device());  // pending work belongs to earlier steps
+    // Pending work belongs to earlier steps, so it must end before the recording begins.
+    AwaitStream(options_.device());
     profiler::enableProfiler(Config(), Activities(options_.device()));
     recording_ = true;
     start_ = Clock::now();
   }
-  // A step lasts until the next one begins. Tools for PyTorch's traces search for this name.
+  // A step lasts until the next step begins. Tools for PyTorch's traces search for the name
+  // ProfilerStep#.
   step_.reset();
   step_.emplace(at::RecordScope::USER_SCOPE);
   step_->before("ProfilerStep#" + std::to_string(index));
@@ -152,7 +154,8 @@ void StepProfiler::Finish() {
 }
 
 void StepProfiler::Stop() {
-  AwaitStream(options_.device());  // the device may be a step behind the host
+  // The device may be a step behind the host, so the recording must wait for it.
+  AwaitStream(options_.device());
   step_.reset();
   recording_ = false;
   const double wall_s = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -184,7 +187,7 @@ ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) c
     }
     RecordedEvent one = ToRecorded(event);
     if (event.deviceType() != c10::kCPU) {
-      // The annotation of a phase on the device is not a kernel.
+      // The annotation of a phase on the device is not a kernel, so it is skipped.
       if (event.activityType() == kDeviceAnnotation) continue;
       kernels.push_back({one.name, event.linkedCorrelationId(), one.begin_ns, one.end_ns});
       continue;

@@ -21,7 +21,8 @@ struct ProfilerResult;
 
 namespace dslaunch {
 
-// The state of the profiler in a step of this run. The index of the step counts from 0.
+// The state of the profiler in a step. The index of a step counts from 0 at the beginning of the
+// run.
 enum class ProfilePhase { kOff, kWarmUp, kActive };
 constexpr ProfilePhase ProfilePhaseOf(const ProfileConfig& config, int64_t index) {
   const int64_t first = config.wait + config.warmup;
@@ -29,26 +30,27 @@ constexpr ProfilePhase ProfilePhaseOf(const ProfileConfig& config, int64_t index
   return index < first ? ProfilePhase::kWarmUp : ProfilePhase::kActive;
 }
 
-// Records the operators, memory and collectives of this rank. At most one per process; used by one
-// thread. Calls must be in the order of the steps.
+// Records the operators, memory and collectives of this rank. At most one object may exist per
+// process, used by one thread. Calls must be in the order of the steps.
 class StepProfiler {
  public:
   struct Options {
     ProfileConfig steps;
     bool table = false;        // true to print the table on rank 0
-    std::string trace_folder;  // folder for the trace, rank_<rank>.json; empty: no trace
-    std::string rank_dir;      // folder for profile.json and trace.json; empty: neither is written
+    std::string trace_folder;  // folder for rank_<rank>.json, the trace; no trace if empty
+    std::string rank_dir;      // folder for profile.json and trace.json; no files if empty
     int rank = 0;
     int world_size = 1;
-    // Returns the rank's device. Called from the first step on.
+    // Returns the rank's device. Called from the first step on, because the device is not known
+    // before.
     std::function<c10::Device()> device;
     // Returns the backend of exchanges: "gloo", "nccl" or "shm". Called at the end of the recorded
     // steps.
     std::function<std::string()> backend;
-    // Fills in the memory of a result. Called at the end of the recorded steps.
+    // Sets the memory in a result. Called at the end of the recorded steps.
     std::function<void(ProfileResult&)> add_memory;
   };
-  // Creates the folder of the trace. Throws kIo if that fails.
+  // Creates the folder of the trace. Throws kIo if the folder cannot be created.
   explicit StepProfiler(Options options);
 
   void BeforeStep(int64_t index);

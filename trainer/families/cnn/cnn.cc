@@ -1,5 +1,5 @@
-// Implements a model of two 3 x 3 convolutions, each followed by max-pooling that halves the sides,
-// and two linear layers.
+// Implements a convolutional model: two 3 x 3 convolutions, each followed by max-pooling that
+// halves the sides, and two linear layers.
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
@@ -24,7 +24,7 @@ torch::nn::Conv2d Conv(int64_t in, int64_t out) {
 }
 
 // Returns the length of a side after a 3 x 3 convolution without padding and a pooling that halves
-// it.
+// the side.
 int64_t AfterBlock(int64_t side) { return (side - 2) / 2; }
 
 // Returns the number of inputs of the first linear layer. Throws kBadInput if the image is too
@@ -42,7 +42,7 @@ int64_t Features(const ImageShape& image) {
 
 class Cnn : public Model {
  public:
-  // Makes a model for images of `input_shape`, {C, H, W}. Throws kBadInput for images smaller than
+  // Makes a model for images of `input_shape`, [C, H, W]. Throws kBadInput for images smaller than
   // 10 x 10.
   Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape);
   // Maps float [B, C, H, W] to [B, num_classes].

@@ -1,4 +1,4 @@
-// Defines the settings of a model of two convolutions and two linear layers.
+// Defines the settings of a convolutional model with two convolutions and two linear layers.
 #pragma once
 
 #include "trainer/config/model_family.h"
@@ -11,7 +11,7 @@ struct CnnConfig {
   static const ModelFamily& Family() { return CnnFamily(); }
   DataNeeds Needs() const { return {.classes = num_classes}; }
 
-  int64_t hidden_size = 128;  // number of units of the layer before the last
+  int64_t hidden_size = 128;  // number of outputs of the first linear layer
   int64_t num_classes = 10;
 };
 

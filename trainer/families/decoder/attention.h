@@ -1,5 +1,5 @@
-// Implements causal self-attention of a decoder, with grouped heads, rotary positions and sliding
-// windows.
+// Implements causal self-attention of a decoder, with grouped-query heads, rotary embeddings and
+// sliding windows.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,18 +18,18 @@ namespace dslaunch::decoder {
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // Makes layer `layer` of the model, counted from 0. `positions` and `documents` are shared by the
-  // layers of the model. Heads are divided over `tensor`.
+  // Makes the attention of layer `layer`, counted from 0. All layers of the model share `positions`
+  // and `documents`. Heads are divided over the ranks of `tensor`.
   AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
                 std::shared_ptr<Documents> documents, const TensorParallel& tensor);
-  // Maps [B, T, hidden_size] to the same shape, or with sequence parallelism [B, T / parts,
-  // hidden_size] to the same shape.
+  // Returns a tensor of the shape of `input`, [B, T, hidden_size], or with sequence parallelism [B,
+  // T / parts, hidden_size].
   at::Tensor forward(const at::Tensor& input);
 
  private:
-  // Returns the attention output, of the query's shape [B, T, heads, head_dim].
+  // Returns the attention output, which has the query's shape, [B, T, heads, head_dim].
   at::Tensor Attend(const at::Tensor& query, at::Tensor key, at::Tensor value);
-  // Maps [B, T, hidden_size] to [B, T, number of this rank's heads, head_dim].
+  // Projects [B, T, hidden_size] to [B, T, number of this rank's heads, head_dim].
   at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
 
   const TensorParallel tensor_;
@@ -40,7 +40,7 @@ class AttentionImpl : public torch::nn::Module {
   std::shared_ptr<Positions> positions_;
   std::shared_ptr<Documents> documents_;
   Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
-  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null unless the model is a qwen3
+  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null unless the model's type is qwen3
 };
 TORCH_MODULE(Attention);
 

@@ -1,4 +1,4 @@
-// Implements dense decoders with Hugging Face's names and layout: LlamaForCausalLM,
+// Implements dense decoders with Hugging Face's parameter names and layout: LlamaForCausalLM,
 // MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -26,7 +26,7 @@ namespace dslaunch {
 namespace decoder {
 namespace {
 
-// Returns a norm that is applied outside of the divided regions.
+// Returns a norm of hidden states outside of the layers that are divided over `tensor`.
 Norm HiddenNorm(const DecoderConfig& config, const TensorParallel& tensor) {
   return Norm(config, config.hidden_size, tensor, /*is_partial=*/tensor.divides_tokens());
 }
@@ -76,7 +76,7 @@ class BlockImpl : public torch::nn::Module {
   Norm input_layernorm_, post_attention_layernorm_;
 };
 
-// The model without its head.
+// The model without its output head.
 class BodyImpl : public torch::nn::Module {
  public:
   BodyImpl(const DecoderConfig& config, const TensorParallel& tensor,
@@ -114,8 +114,8 @@ const DecoderConfig& Checked(const DecoderConfig& config, const std::vector<int6
   return config;
 }
 
-// Returns the cached layers with the sizes of this rank's heads. Empty with sequence parallelism,
-// because a pass over one token cannot be divided.
+// Returns the layers of a key-value cache, with the sizes of this rank's heads. Empty with sequence
+// parallelism, because a pass over one token cannot be divided.
 std::vector<CachedLayer> LayersToCache(const DecoderConfig& config, const TensorParallel& tensor) {
   std::vector<CachedLayer> layers;
   if (tensor.divides_tokens()) return layers;
@@ -126,11 +126,11 @@ std::vector<CachedLayer> LayersToCache(const DecoderConfig& config, const Tensor
   return layers;
 }
 
-// The decoder with its head. Each matrix is drawn once from normal(0, initializer_range), in the
-// order of parameters(). Norms and biases draw no random numbers.
+// The decoder with its output head. The weights of each matrix are drawn once from normal(0,
+// initializer_range), in the order of parameters(). Norms and biases draw no random numbers.
 class Decoder : public LanguageModel, public CachingModel {
  public:
-  // Makes a model for texts of `input_shape`, {T}, at most max_position_embeddings tokens.
+  // Makes a model for texts of `input_shape`, [T], with T at most max_position_embeddings.
   Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape,
           const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),
@@ -142,7 +142,8 @@ class Decoder : public LanguageModel, public CachingModel {
                                                  /*bias=*/false, Divided::kOutputs, tensor));
   }
 
-  // Maps int64 [B, T] to logits [B, T, vocab_size], or to this rank's part of the vocabulary.
+  // Maps tokens, int64 [B, T], to logits [B, T, vocab_size], or to the logits of this rank's part
+  // of the vocabulary.
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
 
   std::vector<CachedLayer> CachedLayers() const override { return cached_layers_; }
@@ -182,7 +183,7 @@ class Decoder : public LanguageModel, public CachingModel {
  private:
   Body model_;
   std::vector<CachedLayer> cached_layers_;
-  Linear lm_head_{nullptr};  // null if the embedding is also the head
+  Linear lm_head_{nullptr};  // null if the embedding's weight is also the head's
 };
 
 }  // namespace

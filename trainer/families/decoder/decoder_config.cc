@@ -14,7 +14,7 @@ using Type = DecoderConfig::Type;
 constexpr char kFullAttention[] = "full_attention";
 constexpr char kSlidingAttention[] = "sliding_attention";
 
-// Indexed by DecoderConfig::Type.
+// Names of the types in config.json, indexed by DecoderConfig::Type.
 constexpr std::array kModelTypes = {"llama", "mistral", "qwen2", "qwen3"};
 constexpr std::array kArchitectures = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
                                        "Qwen3ForCausalLM"};
@@ -64,7 +64,7 @@ struct KeysOfTypes {
   KeyTable<DecoderConfig> keys;
 };
 
-// Returns the keys that only some types have.
+// Returns the keys that only some of the model types have.
 const std::vector<KeysOfTypes>& SpecialKeys() {
   using C = DecoderConfig;
   static const std::vector<KeysOfTypes> kKeys = {
@@ -184,8 +184,8 @@ class DecoderModels : public TableFamily<DecoderConfig> {
     return section;
   }
 
-  // Returns config.json in the format of transformers. The rotary embedding and the dtype have the
-  // keys of both version 4 and 5, because other programs read only those of one version.
+  // Returns config.json in the format of transformers. Other programs read only the keys of version
+  // 4 or of version 5, so the rotary embedding and the dtype have the keys of both.
   nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const override {
     const auto& decoder = config.As<DecoderConfig>();
     nlohmann::json json = nlohmann::json::parse(decoder.other_keys);
@@ -222,8 +222,8 @@ class DecoderModels : public TableFamily<DecoderConfig> {
     return {kModelTypes.begin(), kModelTypes.end()};
   }
 
-  // Names without the prefix are accepted for files of the model without its head. Old files also
-  // have a table of frequencies, and files of tied models may have the head.
+  // Files of the model without its head have names without the prefix, so such names are accepted.
+  // Old files also have a table of frequencies, and files of tied models may have the head.
   WeightNames Names() const override {
     return {.prefix = "model.",
             .copies = {{"lm_head.weight",
@@ -292,7 +292,7 @@ class DecoderModels : public TableFamily<DecoderConfig> {
     RefusePartialRotary(config_json);
   }
 
-  // Throws unless the file has the keys whose defaults in transformers depend on the type.
+  // Throws unless the file has each key whose default in transformers depends on the model type.
   static void RequireKeys(const JsonObject& config_json, Type type) {
     const nlohmann::json& json = config_json.value();
     const auto require = [&](const char* key) {

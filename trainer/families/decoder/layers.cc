@@ -86,7 +86,7 @@ TokenEmbeddingImpl::TokenEmbeddingImpl(const DecoderConfig& config,
       documents_(std::move(documents)) {
   const at::Tensor whole = DrawNormal({config.vocab_size, config.hidden_size}, config);
   if (config.pad_token_id) {
-    // Old files have the id -1, which PyTorch counts from the end.
+    // Old files have the id -1, which PyTorch counts from the end, so the last token is meant.
     padding_ = *config.pad_token_id < 0 ? config.vocab_size - 1 : *config.pad_token_id;
     whole.select(0, padding_).zero_();
   }

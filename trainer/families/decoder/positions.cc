@@ -5,9 +5,9 @@
 namespace dslaunch {
 namespace {
 
-// Returns a tensor that shares the memory of `values`, and keeps `owner`, which contains it, alive.
-// No operation is used, because operations have no memory in a ShapePass
-// (trainer/deferred_init/shape_pass.h).
+// Returns a tensor that shares the memory of `values`, and keeps `owner`, which contains `values`,
+// alive. Operations have no memory in a ShapePass (trainer/deferred_init/shape_pass.h), so none is
+// used.
 template <class T, class Owner>
 at::Tensor Over(const std::vector<T>& values, std::shared_ptr<Owner> owner, at::IntArrayRef shape,
                 at::ScalarType type) {

@@ -11,14 +11,14 @@ using Scaling = RotaryConfig::Type;
 
 double ScaledForLlama3(const RotaryConfig& config, double frequency) {
   const auto original = static_cast<double>(config.original_max_position_embeddings);
-  // The number of rotations within the original length.
+  // The number of rotations that the pair makes within the original length.
   const double rotations = original * frequency / (2 * std::numbers::pi);
   const double low = config.low_freq_factor, high = config.high_freq_factor;
   const double kept = std::clamp((rotations - low) / (high - low), 0.0, 1.0);
   return (1 - kept) * frequency / config.factor + kept * frequency;
 }
 
-// Returns the index of the pair, as a real number, that makes `rotations` rotations within the
+// Returns the index, as a real number, of the pair that makes `rotations` rotations within the
 // original length.
 double PairOfRotations(const RotaryConfig& config, double rotations, double head_dim) {
   const auto original = static_cast<double>(config.original_max_position_embeddings);

@@ -1,5 +1,5 @@
-// Computes the rotary embedding (Su et al., arXiv 2104.09864). Its wavelengths can be stretched for
-// longer sequences than in the first training. Pure.
+// Computes the rotary embedding (Su et al., arXiv 2104.09864). The wavelengths can be stretched for
+// sequences that are longer than in pretraining. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Returns the angle in radians by which each next position rotates pair k, for the head_dim / 2
-// pairs of a head. Without scaling f_k = theta^(-2k / head_dim).
+// Returns the frequencies of the head_dim / 2 pairs of a head: the angle in radians by which each
+// next position rotates pair k. Without scaling, f_k = theta^(-2k / head_dim). With scaling:
 // - linear: f_k / factor.
 // - llama3: wavelengths 2 pi / f_k above original_max_position_embeddings / low_freq_factor are
 //   multiplied by factor, those below original / high_freq_factor are unchanged, and between the
@@ -23,8 +23,8 @@ std::vector<double> RotaryFrequencies(const RotaryConfig& config, int64_t head_d
 // Returns the factor by which cosines and sines are multiplied: 1 except for yarn.
 double RotaryScale(const RotaryConfig& config);
 
-// Cosines and sines of the angles position * frequency, multiplied by RotaryScale. Row-major
-// [positions, head_dim / 2]. Angles are rounded to fp32, as in transformers.
+// The cosines and sines of the angles position * frequency, multiplied by RotaryScale, in row-major
+// order [positions, head_dim / 2]. Angles are rounded to fp32, as in transformers.
 struct RotaryTable {
   std::vector<float> cosines, sines;
 };

@@ -1,4 +1,4 @@
-// Implements GPT-2 with Hugging Face's names and layout (GPT2LMHeadModel).
+// Implements GPT-2 with Hugging Face's parameter names and layout (GPT2LMHeadModel).
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/normalization.h>
@@ -37,7 +37,7 @@ double ProjectionStd(const Gpt2Config& config) {
   return config.initializer_range / std::sqrt(2 * static_cast<double>(config.n_layer));
 }
 
-// The rows of an embedding: all rows, or this rank's rows.
+// An embedding table with all rows, or with only this rank's rows.
 class EmbeddingImpl : public DividedModule {
  public:
   EmbeddingImpl(int64_t rows, const Gpt2Config& config, const TensorParallel& tensor)
@@ -64,8 +64,8 @@ LayerNormWeights WeightsOf(const torch::nn::LayerNorm& norm, const TensorParalle
 // its first release.
 class Conv1DImpl : public AdaptableLinear {
  public:
-  // Divides the outputs, which consist of `blocks` layers side by side. Each block is divided into
-  // equal parts.
+  // Makes a layer whose outputs are divided over `tensor`. The outputs consist of `blocks` layers
+  // side by side, each of which is divided into equal parts.
   Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor)
       : AdaptableLinear(
             in, out,
@@ -74,8 +74,8 @@ class Conv1DImpl : public AdaptableLinear {
     bias_ = RegisterPart("bias", at::zeros({out}), EqualCut(tensor, 0, out, blocks));
   }
 
-  // Return the result of the layer: ForwardAndGelu() after a GELU, ForwardInThirds() as three equal
-  // parts of its columns.
+  // Return the output of the layer: ForwardAndGelu() after a GELU, ForwardInThirds() as three equal
+  // parts of the columns.
   at::Tensor ForwardAndGelu(const at::Tensor& x) {
     if (has_adapter()) return at::gelu(Product(x), "tanh");
     return ApplyConv1DAndGelu(x, weight_, bias_);
@@ -93,7 +93,7 @@ class Conv1DImpl : public AdaptableLinear {
 };
 TORCH_MODULE(Conv1D);
 
-// A linear layer whose inputs are divided.
+// A linear layer whose inputs are divided over the ranks of a tensor-parallel group.
 class ProjectionImpl : public AdaptableLinear {
  public:
   ProjectionImpl(int64_t in, int64_t out, double std, const TensorParallel& tensor)
@@ -102,7 +102,7 @@ class ProjectionImpl : public AdaptableLinear {
         weight_(RegisterPart("weight", DrawNormal({in, out}, std), division().inputs)),
         bias_(register_parameter("bias", at::zeros({out}))) {}
 
-  // Maps [B, T, in] to [B, T, out], like the result of LeaveRegion.
+  // Maps [B, T, in] to [B, T, out]. The result is divided like the result of LeaveRegion.
   at::Tensor forward(const at::Tensor& x) {
     if (!division().inputs) return Adapted(ApplyConv1D(x, weight_, bias_), x);
     return LeaveRegionAndAdd(Adapted(ApplyConv1D(x, weight_, {}), x), bias_, division().tensor);
@@ -115,8 +115,8 @@ TORCH_MODULE(Projection);
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // Makes layer `layer` of the model, counted from 0. `cache` and `documents` are shared by the
-  // layers of the model.
+  // Makes the attention of layer `layer`, counted from 0. All layers of the model share `cache` and
+  // `documents`.
   AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
                 std::shared_ptr<KeyValueCache*> cache, std::shared_ptr<Documents> documents)
       : tensor_(tensor),
@@ -134,7 +134,8 @@ class AttentionImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor x = EnterRegion(input, tensor_);
     const int64_t width = x.size(2) / tensor_.parts;
-    const auto heads = [&](const at::Tensor& part) {  // [B, T, C] -> [B, T, heads, C / heads]
+    // Reshapes [B, T, C] to [B, T, heads, C / heads].
+    const auto heads = [&](const at::Tensor& part) {
       return part.view({x.size(0), x.size(1), n_head_, width / n_head_});
     };
     const auto [query, key, value] = c_attn_->ForwardInThirds(x);
@@ -143,7 +144,7 @@ class AttentionImpl : public torch::nn::Module {
   }
 
  private:
-  // Maps three tensors [B, T, heads, C / heads] to [B, T, C].
+  // Returns the attention output, [B, T, C], for tensors of shape [B, T, heads, C / heads].
   at::Tensor Mix(const at::Tensor& query, at::Tensor key, at::Tensor value) const {
     const double dropout = is_training() ? attn_pdrop_ : 0.0;
     const RegionSeed seed(tensor_, query.device(), dropout > 0);
@@ -164,7 +165,7 @@ class AttentionImpl : public torch::nn::Module {
   std::shared_ptr<Documents> documents_;
   int64_t layer_;
   std::shared_ptr<KeyValueCache*> cache_;
-  int64_t n_head_;  // number of heads on this rank
+  int64_t n_head_;  // number of attention heads on this rank
   double attn_pdrop_, resid_pdrop_;
   Conv1D c_attn_;
   Projection c_proj_;
@@ -236,7 +237,7 @@ const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& 
   return config;
 }
 
-// The whole model; the head uses the weight of wte.
+// The whole model. The output head shares the weight of the embedding wte.
 class Gpt2TransformerImpl : public torch::nn::Module {
  public:
   Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor,
@@ -248,7 +249,7 @@ class Gpt2TransformerImpl : public torch::nn::Module {
   at::Tensor Embed(const at::Tensor& tokens);
 
   // Returns the embeddings of the positions: [T, n_embd], or with sequence parallelism this rank's
-  // part of them; [B, 1, n_embd] in later passes of a cache.
+  // part of that tensor; [B, 1, n_embd] in later passes of a cache.
   at::Tensor Positions(int64_t length);
 
   const TensorParallel tensor_;
@@ -263,12 +264,12 @@ class Gpt2TransformerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Gpt2Transformer);
 
-// GPT-2 with its head. Each matrix is drawn once, in the order of parameters(), from normal(0,
-// initializer_range). The two c_proj of each block have this standard deviation divided by sqrt(2
-// n_layer). Norms and biases draw no random numbers.
+// GPT-2 with its output head. The weights of each matrix are drawn once, in the order of
+// parameters(), from normal(0, initializer_range). For the two c_proj of each block, this standard
+// deviation is divided by sqrt(2 n_layer). Norms and biases draw no random numbers.
 class Gpt2 : public LanguageModel, public CachingModel {
  public:
-  // Makes a model for texts of `input_shape`, {T}, at most n_positions tokens.
+  // Makes a model for texts of `input_shape`, [T], with T at most n_positions.
   Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape,
        const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),
@@ -276,12 +277,12 @@ class Gpt2 : public LanguageModel, public CachingModel {
             "transformer", Gpt2Transformer(Checked(config, input_shape), tensor, cache_in_use()))),
         n_layer_(config.n_layer),
         n_embd_(config.n_embd) {}
-  // Maps int64 [B, T], with T at most n_positions, to logits [B, T, vocab_size], or to this rank's
-  // part of the vocabulary.
+  // Maps tokens, int64 [B, T] with T at most n_positions, to logits [B, T, vocab_size], or to the
+  // logits of this rank's part of the vocabulary.
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
   std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
-  // Returns the cached layers with the sizes of this rank's heads. Empty with sequence parallelism,
-  // because a pass over one token cannot be divided.
+  // Returns the layers of a key-value cache, with the sizes of this rank's heads. Empty with
+  // sequence parallelism, because a pass over one token cannot be divided.
   std::vector<CachedLayer> CachedLayers() const override {
     if (tensor().divides_tokens()) return {};
     return {static_cast<size_t>(n_layer_),
@@ -310,7 +311,8 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorP
   }
 }
 
-// Maps int64 [B, T], with T at most n_positions, to [B, T, n_embd], like the result of LeaveRegion.
+// Maps tokens, int64 [B, T] with T at most n_positions, to [B, T, n_embd]. The result is divided
+// like the result of LeaveRegion.
 at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
   if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
     RefuseInput("model.type gpt2 takes token ids; use data of type tokens or text");

@@ -68,8 +68,8 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
 
   std::vector<std::string> ModelTypes() const override { return {type()}; }
 
-  // Names without the prefix are accepted for files of GPT2Model. Old files also have masks, and
-  // most files have the head, which equals the embedding.
+  // Files of GPT2Model have names without the prefix, so such names are accepted. Old files also
+  // have masks, and most files have the head, whose weight equals the embedding's.
   WeightNames Names() const override {
     return {.prefix = "transformer.",
             .copies = {{"lm_head.weight",
@@ -98,8 +98,8 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
     separating.separates_documents = true;
     return separating;
   }
-  // Returns the keys that shapes of tensors do not determine. With another value, the same tensors
-  // would compute something else.
+  // Returns the keys that the shapes of tensors do not determine, because the same tensors would
+  // compute something else with other values of these keys.
   std::vector<const char*> KeysNotInShapes() const override {
     return {"n_head", "layer_norm_epsilon"};
   }

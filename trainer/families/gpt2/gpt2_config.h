@@ -1,4 +1,4 @@
-// Defines the settings of GPT-2, with the names and defaults of Hugging Face's GPT2Config.
+// Defines the settings of GPT-2, with the key names and defaults of Hugging Face's GPT2Config.
 #pragma once
 
 #include <optional>
@@ -28,13 +28,13 @@ struct Gpt2Config {
   int64_t n_embd = 768;
   int64_t n_layer = 12;
   int64_t n_head = 12;
-  std::optional<int64_t> n_inner;  // nullopt: 4 * n_embd
+  std::optional<int64_t> n_inner;  // 4 * n_embd if nullopt
   double resid_pdrop = 0.1;
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
-  bool separates_documents = false;  // value of data.documents
+  bool separates_documents = false;  // true if data.documents requests separate documents
 };
 
 }  // namespace dslaunch

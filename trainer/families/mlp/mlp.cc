@@ -16,7 +16,7 @@ namespace {
 
 class Mlp : public Model {
  public:
-  // Accepts any `input_shape`, because samples are flattened.
+  // Makes a model for samples of any `input_shape`, because samples are flattened.
   Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape);
   // Maps float [B, ...] to [B, num_classes].
   at::Tensor forward(const at::Tensor& samples) override;

@@ -13,8 +13,8 @@
 namespace dslaunch {
 
 // Loads the library, which is never unloaded, and makes its model. Throws TrainError kBadInput,
-// naming the library, if it cannot be loaded, is not a plugin, was built for another version of
-// dslaunch or LibTorch, or cannot make a model from these parameters.
+// naming the library, if the library cannot be loaded, is not a plugin, was built for another
+// version of dslaunch or LibTorch, or cannot make a model from these parameters.
 std::shared_ptr<Model> MakePlugin(const ModelConfig& config,
                                   const std::vector<int64_t>& input_shape, const TensorParallel&) {
   const auto& settings = config.As<PluginConfig>();

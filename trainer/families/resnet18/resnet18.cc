@@ -1,4 +1,5 @@
-// Implements ResNet-18 with torchvision's layout and names (conv1, bn1, layer1.0.conv1 ... fc).
+// Implements ResNet-18 with torchvision's layout and parameter names (conv1, bn1, layer1.0.conv1
+// ... fc).
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -21,15 +22,15 @@ namespace dslaunch {
 namespace {
 
 constexpr int64_t kStemChannels = 64;
-constexpr int64_t kMaxSmallSide = 64;  // limit on both sides in pixels
+constexpr int64_t kMaxSmallSide = 64;  // maximum pixels of both sides of a small image
 
 torch::nn::Conv2d Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   return torch::nn::Conv2d(
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-// Two 3 x 3 convolutions and a shortcut around both. If the shape changes, the shortcut is a 1 x 1
-// convolution.
+// A residual block: two 3 x 3 convolutions, and a shortcut around both. If the block changes the
+// shape, the shortcut is a 1 x 1 convolution.
 class BasicBlock : public torch::nn::Module {
  public:
   BasicBlock(int64_t in, int64_t out, int64_t stride) {
@@ -63,17 +64,17 @@ torch::nn::Sequential Stage(int64_t in, int64_t out, int64_t stride) {
   return stage;
 }
 
-// ResNet-18. Draws the same weights as torchvision's constructor under the same seed: layers draw
-// when they are constructed (in a block the shortcut's convolution first), then every convolution
-// draws again (Kaiming normal, fan out) in the order of modules().
+// ResNet-18 with the weights that torchvision's constructor draws under the same seed. Layers draw
+// weights when they are constructed (in a block, the shortcut's convolution first). Then every
+// convolution draws its weights again (Kaiming normal, fan out) in the order of modules().
 class Resnet18 : public Model {
  public:
-  // Makes a model for images of `input_shape`, {C, H, W}. If both sides have at most 64 pixels, the
-  // stem is the one for small images (resnet18_config.h).
+  // Makes a model for images of `input_shape`, [C, H, W]. If both sides have at most 64 pixels, the
+  // stem is the stem for small images (resnet18_config.h).
   Resnet18(const Resnet18Config& config, const std::vector<int64_t>& input_shape);
   // Maps float [B, C, H, W] to [B, num_classes].
   at::Tensor forward(const at::Tensor& images) override;
-  std::vector<ModelLayer> Layers() override;  // the stem, each block, and the classifier
+  std::vector<ModelLayer> Layers() override;  // stem, each block, and classifier
 
  private:
   bool small_images_;

@@ -1,5 +1,6 @@
-// Defines the settings of torchvision's resnet18. Images whose sides have at most 64 pixels get the
-// usual stem for small images: a 3 x 3 convolution without stride and without pooling.
+// Defines the settings of torchvision's resnet18. For images whose sides have at most 64 pixels,
+// the model has the usual stem for small images: a 3 x 3 convolution without stride and without
+// pooling.
 #pragma once
 
 #include "trainer/config/model_family.h"
