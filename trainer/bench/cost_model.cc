@@ -79,7 +79,8 @@ double Measurement::bus_bandwidth() const {
 }
 
 LinearCost FitCost(const std::vector<Measurement>& measurements) {
-  // Solves for the minimum of the sum of ((alpha + beta b - t) / t)^2, where its derivatives are 0.
+  // The sum of ((alpha + beta b - t) / t)^2 is minimal where its derivatives with respect to alpha
+  // and beta are 0, so this linear system is solved.
   double a11 = 0, a12 = 0, a22 = 0, b1 = 0, b2 = 0;
   for (const Measurement& one : measurements) {
     const double x = 1 / one.time_s, y = static_cast<double>(one.bytes) / one.time_s;

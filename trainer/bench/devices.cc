@@ -20,14 +20,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTries = 5;
-constexpr double kLongEnoughS = 0.005;  // time below which starting the work would dominate
+// Minimum duration of measured work; in a shorter time, starting the work would dominate.
+constexpr double kLongEnoughS = 0.005;
 constexpr int64_t kLargestSide = 8192;
 constexpr int64_t kCopyBytes = 64 << 20;
 
 // Returns the shortest duration of several runs of `work`, in seconds.
 double BestSeconds(c10::Device device, const std::function<void()>& work) {
   double best = 1e9;
-  work();  // warms up the device
+  work();  // warms up the device before the measurement
   AwaitStream(device);
   for (int i = 0; i < kTries; ++i) {
     const Clock::time_point begin = Clock::now();
@@ -38,8 +39,8 @@ double BestSeconds(c10::Device device, const std::function<void()>& work) {
   return std::max(best, 1e-9);
 }
 
-// Returns the operations per second of a matrix product. Enlarges the matrices until a product
-// takes long enough to be measured.
+// Returns the floating-point operations per second of a matrix product. Enlarges the matrices until
+// a product takes long enough to be measured.
 double GemmFlops(c10::Device device) {
   const auto options = at::TensorOptions().device(device).dtype(at::kBFloat16);
   for (int64_t side = 256;; side *= 2) {

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Returns a rank's values. Their sums over the ranks are exact in fp32.
+// Returns the values that `rank` contributes. Their sums over the ranks are exact in fp32.
 at::Tensor ValuesOf(int rank, int64_t elements) {
   return at::arange(elements, at::kFloat).remainder_(7).add_(rank + 1);
 }
@@ -26,13 +26,14 @@ int64_t Wrong(const at::Tensor& result, const at::Tensor& expected) {
   return result.ne(expected).sum().item<int64_t>();
 }
 
-// Repeats one exchange with the same buffers.
+// Runs one exchange repeatedly with the same buffers.
 class Trial {
  public:
   Trial(const ProcessGroup& group, MeasuredExchange exchange, int64_t bytes)
       : group_(group), exchange_(exchange), n_(group.world_size()) {
     const int64_t unit = 4 * n_;
-    elements_ = std::max<int64_t>(bytes / unit, 1) * n_;  // multiple of the number of ranks
+    // rounded to a multiple of the number of ranks
+    elements_ = std::max<int64_t>(bytes / unit, 1) * n_;
     own_ = ValuesOf(group.rank(), elements_);
     buffer_ = own_.clone();
   }
@@ -182,7 +183,7 @@ MeasuredExchange ReadExchange(const std::string& text) {
 }
 
 // Returns the numbers of ranks to measure. Without `text`, they are the powers of two below
-// `world_size`, and `world_size`.
+// `world_size`, and `world_size` itself.
 std::vector<int> ReadRanks(const std::optional<std::string>& text, int world_size) {
   std::vector<int> sizes;
   if (!text) {

@@ -1,4 +1,4 @@
-// Measures the cost of exchanges between the ranks.
+// Measures the durations of exchanges between the ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 namespace dslaunch {
 
 struct MeasureOptions {
-  std::vector<MeasuredExchange> exchanges;  // exchanges, in the order in which they are measured
-  // The numbers of ranks to measure, each at least 2. The first ranks of the group are measured.
+  std::vector<MeasuredExchange> exchanges;  // exchanges in the order in which they are measured
+  // The numbers of ranks to measure, each at least 2. For each number n, the first n ranks of the
+  // group are measured.
   std::vector<int> ranks;
   int64_t min_bytes = 1024;
   int64_t max_bytes = 64 << 20;
@@ -22,16 +23,16 @@ struct MeasureOptions {
   int warmup = 5;
 };
 
-// Measures exchanges of fp32 values, and checks every result once after it was timed. Rank 0 calls
-// `report` with each measurement as soon as it is made, and returns all; other ranks return an
-// empty list. Collective.
+// Measures exchanges of fp32 values, and checks every result once after the timed runs. Rank 0
+// calls `report` with each measurement as soon as it is made, and returns all measurements; other
+// ranks return an empty list. Collective.
 std::vector<Measurement> MeasureExchanges(const ProcessGroup& group, const MeasureOptions& options,
                                           const std::function<void(const Measurement&)>& report);
 
-// Runs `dslaunch-train bench comm [--exchanges a,b] [--ranks 2,4] [--min_bytes N] [--max_bytes N]
-// [--iterations N] [--json_file FILE] [--svg_file FILE] [--predict PARAMETERS] [--bandwidth GBPS]`
-// on each rank. `words` are the arguments after "comm". Throws TrainError kUsage if they are not
-// valid. Collective.
+// Implements `dslaunch-train bench comm [--exchanges a,b] [--ranks 2,4] [--min_bytes N]
+// [--max_bytes N] [--iterations N] [--json_file FILE] [--svg_file FILE] [--predict PARAMETERS]
+// [--bandwidth GBPS]` on each rank. `words` are the arguments after "comm". Throws TrainError
+// kUsage if they are not valid. Collective.
 void RunBenchComm(const ProcessGroup& group, const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -76,8 +76,8 @@ ChatEncoder::ChatEncoder(DataConfig::ChatTemplate chat_template, const Tokenizer
 }
 
 // Throws unless the tokenizer has the token that ends an answer. The parts of a conversation are
-// encoded one by one, which gives the tokens of the whole text only if each part ends with an added
-// token.
+// encoded separately, and their tokens are equal to those of the whole text only if each part ends
+// with an added token.
 void ChatEncoder::CheckEndToken() {
   const std::string end = AnswerEnd(template_, texts_);
   std::vector<int32_t> alone;

@@ -16,27 +16,27 @@ namespace dslaunch {
 
 struct ChatTokens {
   std::vector<int64_t> ids;
-  // The label of each id: the id itself, or kNoTarget if the id is not learned.
+  // The label of each id: the id itself if it is learned, else kNoTarget.
   std::vector<int64_t> labels;
 };
 
-// Encodes lines of chat data. A line is one of
+// Encodes lines of chat data. A line has one of these forms:
 //   {"messages": [{"role", "content"}]}: the answers of the assistant are learned, each with the
 //     token that ends it; apply_chat_template of transformers gives the same tokens;
 //   {"prompt", "completion"}: the completion and the eos token after it are learned;
 //   {"input_ids", "labels"}: the label of an id is the id itself, or -100 if it is not learned;
 //     other labels are allowed too.
-// Other keys are ignored. A token that has text of both a prompt and an answer is learned.
+// Other keys are ignored. A token that contains text of both a prompt and an answer is learned.
 class ChatEncoder {
  public:
-  // Encodes with `tokenizer`, which may be null if lines have no texts, and which must outlive this
-  // object. `vocab_size` is the model's. Throws TrainError kBadInput if the tokenizer lacks a token
-  // of the template, or joins it with the text after it.
+  // Makes an encoder. `tokenizer` may be null if lines have no texts, and must outlive this object.
+  // `vocab_size` is the number of tokens of the model. Throws TrainError kBadInput if the tokenizer
+  // lacks a token of the template, or joins such a token with the text after it.
   ChatEncoder(DataConfig::ChatTemplate chat_template, const Tokenizer* tokenizer,
               ChatTokenTexts texts, int64_t vocab_size);
 
-  // Encodes a line. `place` begins messages. Throws TrainError kBadInput if the line is not valid.
-  // Used by one thread.
+  // Encodes a line. Error messages begin with `place`. Throws TrainError kBadInput if the line is
+  // not valid. Used by one thread.
   ChatTokens Encode(const std::string& line, const std::string& place);
 
  private:
@@ -54,8 +54,8 @@ class ChatEncoder {
   int64_t vocab_size_;
 };
 
-// Returns the texts of the special tokens in a tokenizer's folder. Throws the errors of EndTokenOf,
-// and kBadInput if the template begins with a bos token and the tokenizer has none.
+// Returns the special tokens of a tokenizer's folder as texts. Throws the errors of EndTokenOf, and
+// kBadInput if the template begins with a bos token and the tokenizer has no such token.
 ChatTokenTexts ReadChatTokenTexts(const std::string& folder, const Tokenizer& tokenizer,
                                   DataConfig::ChatTemplate chat_template);
 

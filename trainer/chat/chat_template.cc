@@ -14,7 +14,7 @@ using Template = DataConfig::ChatTemplate;
 
 constexpr std::string_view kUser = "user", kAssistant = "assistant", kSystem = "system";
 
-// Returns `text` without white space at both ends, like Python's str.strip.
+// Returns `text` without white space at its beginning and end, like Python's str.strip.
 std::string Strip(std::string_view text) {
   size_t begin = text.size(), end = 0;
   for (size_t at = 0; at < text.size();) {
@@ -48,7 +48,7 @@ void CheckRole(Template chat_template, const ChatMessage& message, size_t index,
 // The text around the content of a message.
 struct Frame {
   std::string before;
-  std::string end;  // end of the message that is part of an answer
+  std::string end;  // text that ends the message and is part of an answer
   std::string after;
 };
 
@@ -85,7 +85,7 @@ bool BeginsWithToken(Template chat_template) {
 std::vector<ChatPart> RenderChat(Template chat_template, const std::vector<ChatMessage>& messages,
                                  const ChatTokenTexts& tokens, const std::string& place) {
   std::vector<ChatPart> parts;
-  std::string text;  // text since the last answer
+  std::string text;  // text after the last answer
   if (BeginsWithToken(chat_template)) text = tokens.begin;
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& message = messages[i];

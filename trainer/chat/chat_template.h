@@ -14,15 +14,15 @@ struct ChatMessage {
 };
 
 // A part of a conversation's text: the text before an answer of the assistant, and the answer with
-// the token that ends it. The answer of the last part may be empty.
+// the token that ends it. The last part may have an empty answer.
 struct ChatPart {
   std::string before;
   std::string answer;
 };
 
-// The special tokens of a tokenizer, as texts.
+// The special tokens of a tokenizer as texts.
 struct ChatTokenTexts {
-  std::string begin;  // text of the bos token; empty if there is none
+  std::string begin;  // text of the bos token; empty without a bos token
   std::string end;    // text of the eos token
 };
 
@@ -32,9 +32,9 @@ std::string AnswerEnd(DataConfig::ChatTemplate chat_template, const ChatTokenTex
 bool BeginsWithToken(DataConfig::ChatTemplate chat_template);
 
 // Returns the text that apply_chat_template of transformers makes with the template of the same
-// name. mistral is the template of Mistral-7B-Instruct-v0.2, and zephyr that of zephyr-7b-beta.
+// name. The template mistral is from Mistral-7B-Instruct-v0.2, and zephyr is from zephyr-7b-beta.
 // Precondition: the template is not kNone. Throws TrainError kBadInput, with a message that begins
-// with `place`, for roles that the template refuses or leaves out.
+// with `place`, for roles that the template rejects or omits.
 std::vector<ChatPart> RenderChat(DataConfig::ChatTemplate chat_template,
                                  const std::vector<ChatMessage>& messages,
                                  const ChatTokenTexts& tokens, const std::string& place);

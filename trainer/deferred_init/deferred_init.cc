@@ -51,13 +51,13 @@ std::string NameOf(const c10::OperatorHandle& op) {
 }
 
 // Returns a tensor with the same elements of the same storage. Later changes of the metadata of
-// `tensor` do not affect it.
+// `tensor` do not affect the result.
 at::Tensor Alias(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       /*version_counter=*/c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
 }
 
-// Returns a tensor in `storage` with the shape, strides and offset of `tensor`.
+// Returns a tensor with the elements of `storage`, and the shape, strides and offset of `tensor`.
 at::Tensor In(const c10::Storage& storage, const at::Tensor& tensor) {
   at::Tensor moved = Alias(tensor);
   moved.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
@@ -86,8 +86,8 @@ bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
 class Recorder : public OpHandler {
  public:
   explicit Recorder(uint64_t seed) : seed_(seed) {
-    // Sets a state of the generator that no seed produces, so that a constructor that seeds is
-    // detected.
+    // Sets a state of the generator that no seed produces, so that a constructor that sets a seed
+    // is detected.
     at::manual_seed(seed);
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
@@ -95,7 +95,8 @@ class Recorder : public OpHandler {
     untouched_ = generator.get_state();
   }
 
-  // Checks the generator and seeds it. Call this after the last operation.
+  // Checks that the constructor has not used the generator, and seeds it. Call this after the last
+  // operation.
   void Finish() {
     CheckGenerator();
     Seed();
@@ -105,7 +106,7 @@ class Recorder : public OpHandler {
     return tensor.defined() && tensor.has_storage() && current_.contains(tensor.storage());
   }
 
-  // Records or runs `op`. The dispatcher calls this instead of `op`.
+  // Records or runs `op`. The dispatcher calls this function instead of `op`.
   void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               torch::jit::Stack* stack) override;
 
@@ -115,15 +116,16 @@ class Recorder : public OpHandler {
  private:
   struct Op {
     c10::OperatorHandle op;
-    std::vector<c10::IValue> arguments;  // arguments, whose tensors the constructor cannot change
-    // Storages without memory that the operation uses, with the indices of their values.
+    // arguments with tensors that the constructor cannot change
+    std::vector<c10::IValue> arguments;
+    // The storages without memory that the operation uses, each with the index of its value.
     std::vector<std::pair<c10::Storage, size_t>> touched;
-    std::vector<at::Tensor> results;  // new results, without memory
+    std::vector<at::Tensor> results;  // new tensors that the operation returns, without memory
   };
 
   void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool draws);
-  // Returns the results of `op`, whose shapes are those of `shapes`. `written` has the arguments
-  // that `op` returns, in order.
+  // Returns the results of `op`, with the shapes of `shapes`. `written` contains the arguments that
+  // `op` returns, in order.
   std::vector<c10::IValue> MakeResults(const c10::OperatorHandle& op,
                                        const std::vector<c10::IValue>& shapes,
                                        const std::vector<c10::IValue>& written, Op& recorded,
@@ -137,17 +139,17 @@ class Recorder : public OpHandler {
   void Seed() const;
 
   uint64_t seed_;
-  at::Tensor untouched_;  // state of the generator while recording
+  at::Tensor untouched_;  // state of the generator while operations are recorded
   std::vector<Op> ops_;
-  std::vector<DeferredStep> steps_;  // one step for each of ops_
+  std::vector<DeferredStep> steps_;  // values that each operation of ops_ uses
   size_t values_ = 0;
-  // Index of the current value of each storage without memory.
+  // The index of the current value of each storage without memory.
   std::unordered_map<c10::Storage, size_t, StorageHash, SameStorage> current_;
 };
 
 void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {
-  if (Decompose(op, stack)) return;  // the parts of `op` are dispatched to this function
+  if (Decompose(op, stack)) return;  // the parts of `op` were dispatched to this function
 
   const c10::FunctionSchema& schema = op.schema();
   bool tensors = false, any_deferred = false, writes_real = false;
@@ -167,8 +169,8 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
   }
   const bool view = IsView(op);
-  // Views are run at once, because they need no memory, and every recorded argument includes the
-  // layout of its tensor.
+  // Views need no memory, and every recorded argument includes its tensor's layout, so views are
+  // run at once.
   if (view || (tensors && !any_deferred && !draws)) {
     const c10::impl::ExcludeDispatchKeyGuard below(kNoMemoryKey);
     try {
@@ -230,7 +232,7 @@ void Recorder::Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, b
   Op recorded{op, {}, {}, {}};
   DeferredStep step;
   step.draws = draws;
-  std::vector<c10::IValue> written;  // arguments that the operation writes and returns, in order
+  std::vector<c10::IValue> written;  // arguments that the operation writes and returns
   std::vector<c10::Storage> read, changed;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
@@ -290,8 +292,8 @@ at::Tensor Recorder::WithoutMemory(const c10::OperatorHandle& op, const at::Tens
   return tensor;
 }
 
-// Returns the tensor to pass to a later call of `op`. Real tensors are copied, because the
-// constructor may own their memory and change it before that call.
+// Returns the tensor to pass to a later call of `op`. The constructor may own the memory of a real
+// tensor and change it before that call, so real tensors are copied.
 at::Tensor Recorder::Kept(const c10::OperatorHandle& op, const at::Tensor& tensor) const {
   if (deferred(tensor)) return Alias(tensor);
   if (!tensor.is_cpu()) {
@@ -317,7 +319,8 @@ void Recorder::Seed() const {
   generator.set_current_seed(seed_);
 }
 
-// Runs a recorded operation. `memory` holds the storages of the values computed so far.
+// Runs a recorded operation. `memory` contains the storages of the values computed so far, keyed by
+// index.
 void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memory) const {
   const auto value_of = [&](const at::Tensor& tensor) {
     return std::find_if(
@@ -326,7 +329,8 @@ void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memor
         ->second;
   };
   torch::jit::Stack stack;
-  std::vector<at::Tensor> tensors, foreseen;  // pairs of tensors with the same layout
+  // real tensors, and the recorded tensors with the same layouts
+  std::vector<at::Tensor> tensors, foreseen;
   for (const c10::IValue& argument : op.arguments) {
     stack.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {
       if (!deferred(tensor)) return tensor;
@@ -381,7 +385,7 @@ void Recorder::Replay(const std::vector<at::Tensor>& wanted,
   Seed();
   std::unordered_map<size_t, c10::Storage> memory;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const Op op = std::move(ops[i]);  // frees the copies of real tensors when it goes out of scope
+    const Op op = std::move(ops[i]);  // moved here, so that its copies of real tensors are freed
     if (!plan.runs[i]) continue;
     Run(op, memory);
     for (const auto& [storage, value] : op.touched) {

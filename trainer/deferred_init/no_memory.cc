@@ -122,8 +122,8 @@ at::Tensor TensorWithoutMemory(const at::Tensor& like, c10::DataPtr context) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(BytesOf(like)),
                        c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  // Makes code that asks for the data pointer fail with an error. Otherwise the code would get null
-  // and crash.
+  // Code that accesses the data pointer would get null and crash, so such an access is made an
+  // error.
   impl.release_data_and_set_meta_custom_data_ptr_error_msg_(kNoAddress);
   impl.set_data_ptr_noswap(std::move(context));
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(

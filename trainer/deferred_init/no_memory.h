@@ -1,5 +1,5 @@
-// Implements tensors without memory and operations on them, for recording a constructor and for
-// counting the memory of a pass (shape_pass.h).
+// Implements tensors without memory and operations on them. They are used to record a constructor
+// and to count the memory of a pass (shape_pass.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,18 +54,19 @@ void ForTensors(const c10::IValue& value, const Visit& visit) {
   });
 }
 
-// Returns `copy`, marked as a wrapped number if `tensor` is one. Numbers in an operation such as 2
-// * x are wrapped as tensors that do not determine the dtype of the result.
+// Returns `copy`, marked as a wrapped number if `tensor` is a wrapped number. Numbers in an
+// operation such as 2 * x are wrapped as tensors that do not determine the dtype of the result.
 at::Tensor CopyKind(const at::Tensor& tensor, at::Tensor copy);
 
-// Returns the number of bytes from the tensor's first element to the end of its last.
+// Returns the number of bytes from the start of the tensor's first element to the end of its last
+// element.
 size_t BytesOf(const at::Tensor& tensor);
 
 // Returns whether the results of `op` are views of its arguments.
 bool IsView(const c10::OperatorHandle& op);
 
-// Runs a composite `op` as calls of its parts, which are dispatched one by one. Returns false if
-// `op` is not composite.
+// Runs a composite `op` as calls of its parts, which are dispatched one by one. Returns false,
+// without running `op`, if it is not composite.
 bool Decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 class NoResults : public std::runtime_error {
@@ -74,10 +75,10 @@ class NoResults : public std::runtime_error {
 };
 
 // Returns tensors with the layout of the results of `op`. They are from LibTorch's meta device or,
-// if `op` has no kernel there, from a run on zeros in memory, whose arguments may take at most
+// if `op` has no kernel there, from a run on zeros in memory, whose arguments may have at most
 // `most_bytes` together. Does not change the default generator. Throws NoResults with the reason if
-// the results depend on values or the operation fails for zeros, and c10::Error if the arguments do
-// not fit the operation. Precondition: called from an OpHandler.
+// the results depend on values or the operation fails for zeros, and c10::Error if the arguments
+// are not valid for the operation. Precondition: called from an OpHandler.
 std::vector<c10::IValue> InferResults(const c10::OperatorHandle& op,
                                       const std::vector<c10::IValue>& arguments, size_t most_bytes);
 
@@ -100,8 +101,8 @@ class OpHandler {
   static bool AnyInThisThread();
 };
 
-// Makes `handler` receive this thread's operations as long as this object exists. At most one
-// object may exist per thread.
+// Makes `handler` receive this thread's operations while this object exists. At most one object may
+// exist per thread.
 class HandlerScope {
  public:
   explicit HandlerScope(OpHandler& handler);

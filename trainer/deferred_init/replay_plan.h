@@ -1,4 +1,4 @@
-// Determines which deferred operations must run, and how long their results are needed. Pure.
+// Determines which deferred operations must run, and until when their results are needed. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace dslaunch {
 
-// Describes an operation by the values that it uses. A value is the content of a piece of memory
-// from an operation that overwrites all of it until the next such operation. An operation that
-// writes a part of the memory both reads and writes the value.
+// An operation, described by the values that it uses. A value is the content of a piece of memory
+// between two operations that overwrite all of the memory. An operation that writes only a part of
+// the memory both reads and writes the value.
 struct DeferredStep {
   std::vector<size_t> reads, writes;  // indices of the values
   // True if the operation draws random numbers, so that its order matters.

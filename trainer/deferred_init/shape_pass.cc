@@ -18,10 +18,10 @@
 namespace dslaunch {
 namespace {
 
-// Limit on the arguments of operations without a shape function, which run on zeros.
+// Limits the bytes of the arguments of operations that have no shape function and run on zeros.
 constexpr size_t kMostBytesOfZeros = size_t{1} << 30;
 
-// The counted bytes. Tensors share ownership, because they may outlive the pass.
+// The counted bytes of a pass. Tensors share ownership, because they may outlive the pass.
 struct LiveBytes {
   int64_t live = 0;
   int64_t peak = 0;
@@ -43,8 +43,8 @@ c10::DataPtr Counted(const std::shared_ptr<LiveBytes>& count, int64_t bytes) {
   return {nullptr, new LiveStorage{count, bytes}, freed, c10::Device(c10::kCPU)};
 }
 
-// Returns a key of everything that determines the shapes of the results, provided that these do not
-// depend on values.
+// Returns a key of everything that determines the shapes of the results, provided that the results
+// do not depend on values.
 std::string KeyOf(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   std::string key = op.schema().name() + "." + op.schema().overload_name();
   for (const c10::IValue& argument : arguments) {
@@ -58,16 +58,16 @@ std::string KeyOf(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
   return key;
 }
 
-// Returns a tensor [B, heads, T, width] on the meta device, stored by position like the tensors
-// that attention allocates on the CPU.
+// Returns a tensor [B, heads, T, width] on the meta device. Its elements are stored in the order
+// [B, T, heads, width], as in tensors that attention allocates on the CPU.
 at::Tensor ByPosition(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)},
                    like.options().device(c10::kMeta))
       .transpose(1, 2);
 }
 
-// Returns results on the meta device for operations that have no shape functions and would take
-// long on zeros; an empty list for other operations.
+// Returns results on the meta device for operations that have no shape functions and would be slow
+// on zeros; an empty list for other operations.
 std::vector<at::Tensor> ShapesOf(const std::string& name,
                                  const std::vector<c10::IValue>& arguments) {
   const auto tensor = [&](size_t i) -> const at::Tensor& { return arguments.at(i).toTensor(); };
@@ -96,7 +96,8 @@ std::vector<at::Tensor> ShapesOf(const std::string& name,
 
 class ShapePass::Impl : public OpHandler {
  public:
-  // Disables oneDNN, whose products have no shape functions. The same layers then use at::addmm.
+  // Disables oneDNN, whose matrix products have no shape functions, so that the same layers use
+  // at::addmm.
   Impl() : onednn_(at::globalContext().userEnabledMkldnn()), scope_(*this) {
     at::globalContext().setUserEnabledMkldnn(false);
   }
@@ -156,7 +157,7 @@ class ShapePass::Impl : public OpHandler {
     }
   }
 
-  // Returns the results of `op` on the meta device, as tensors each of which has its own storage.
+  // Returns the results of `op` on the meta device. Each tensor has its own storage.
   std::vector<c10::IValue> Results(const c10::OperatorHandle& op,
                                    const std::vector<c10::IValue>& arguments) {
     const c10::impl::ExcludeDispatchKeyGuard not_here(kNoMemoryKey);
@@ -189,7 +190,8 @@ class ShapePass::Impl : public OpHandler {
   }
 
   const bool onednn_;
-  std::unordered_map<std::string, std::vector<c10::IValue>> shapes_;  // keyed by KeyOf()
+  // results of operations by KeyOf()
+  std::unordered_map<std::string, std::vector<c10::IValue>> shapes_;
   HandlerScope scope_;
 };
 

@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kMaxCopies = 2;
 constexpr char kVerifiedMark = '!';
 
-// Removes a number that is not negative from the beginning of `text`. Returns false if there is
-// none.
+// Removes a number that is not negative from the beginning of `text`. Returns false if `text` does
+// not begin with a number.
 template <typename T>
 bool TakeDigits(std::string_view& text, T& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -46,7 +46,8 @@ std::string WhyNone(const std::vector<CopyOffer>& offers) {
 
 }  // namespace
 
-// Returns STEP@ATTEMPT for each copy, separated by spaces. A mark follows the verified copy.
+// Returns STEP@ATTEMPT for each copy, separated by spaces. A mark follows the copy that is
+// verified.
 std::string CopyOffer::ToText() const {
   std::string text;
   for (const CopyId& copy : copies) {

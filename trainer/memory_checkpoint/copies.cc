@@ -57,8 +57,8 @@ std::span<std::byte> Copies::Begin(size_t bytes) {
   CopySlot& slot = *slots_[next_];
   slot.Grow(kSlotHeaderBytes + bytes);
   std::memset(slot.bytes().data(), 0, kSlotHeaderFields);
-  // The compiler must not move writes across this line, because the process may be killed after any
-  // instruction.
+  // The process may be killed after any instruction, so the compiler must not move writes across
+  // this fence.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   begun_bytes_ = bytes;
   return slot.bytes().subspan(kSlotHeaderBytes, bytes);

@@ -1,4 +1,4 @@
-// Manages the two slots of a rank, which are written alternately.
+// Manages the two memory slots of a rank, to which its copies are written alternately.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// The rank that makes and reads copies.
+// The rank that writes and reads copies.
 struct CopyOwner {
   uint64_t attempt = 1;  // number of the current attempt
   uint32_t rank = 0;
@@ -22,30 +22,30 @@ struct CopyOwner {
   uint64_t layout = 0;
 };
 
-// The copies of a rank's state. Not thread-safe. A process that is killed between any two
-// instructions leaves at least the copy that Keep() or Commit() named last.
+// The copies of a rank's state. Not thread-safe. If the process is killed between any two
+// instructions, at least the copy that Keep() or Commit() named last is intact.
 class Copies {
  public:
   using Slots = std::array<std::unique_ptr<CopySlot>, 2>;
 
   Copies(Slots slots, const CopyOwner& owner);
 
-  // Returns the copies whose headers are intact and have this rank, number of ranks and layout,
-  // newest first.
+  // Returns the ids of the copies whose headers are intact and have this rank, number of ranks and
+  // layout, newest first.
   std::vector<CopyId> Stored() const;
-  // Reads a stored copy whole. Returns it if its checksum is correct, else nullopt.
+  // Reads a stored copy completely. Returns its bytes if its checksum is correct, else nullopt.
   std::optional<std::span<const std::byte>> Read(const CopyId& id) const;
-  // Sets the copy that the next Begin() must not overwrite.
+  // Protects the copy `id`, so that the next Begin() does not overwrite it.
   void Keep(const CopyId& id);
 
-  // Implement the functions of MemoryCheckpoint (dslaunch/memory_checkpoint.h). Begin() throws
-  // TrainError if the memory cannot be allocated. Precondition of Commit(): Begin() was called
-  // since the last Commit().
+  // Implement the functions of the same names of MemoryCheckpoint (dslaunch/memory_checkpoint.h).
+  // Begin() throws TrainError if the memory cannot be allocated. Precondition of Commit(): Begin()
+  // was called since the last Commit().
   std::span<std::byte> Begin(size_t bytes);
   void Commit(int64_t step);
 
-  // Record a step in the first slot's page, and return the step that is recorded there, by any
-  // owner; nullopt if there is none.
+  // Record a step in the first slot's page, and return the step that any process has recorded
+  // there; nullopt if no step is recorded.
   void NoteStep(int64_t step);
   std::optional<int64_t> noted_step() const;
 
@@ -59,8 +59,8 @@ class Copies {
 
   const Slots slots_;
   const CopyOwner owner_;
-  size_t next_ = 0;         // slot of the next copy
-  size_t begun_bytes_ = 0;  // size of the copy that Begin() began; 0 if none is being made
+  size_t next_ = 0;         // index of the slot of the next copy
+  size_t begun_bytes_ = 0;  // size of the copy since Begin(); 0 after Commit()
 };
 
 }  // namespace dslaunch

@@ -9,7 +9,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint64_t kTensorUnit = 64;
-// The size of the text is rounded up to this unit, because numbers in the text grow during a run.
+// Numbers in the text grow during a run, so the size of the text is rounded up to a multiple of
+// this number of bytes.
 constexpr uint64_t kTextUnit = 16384;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -13,9 +13,10 @@ namespace dslaunch {
 
 class MemfdSlot final : public CopySlot {
  public:
-  // Uses a duplicate of `fd`, which the process inherited. Sets close-on-exec for `fd`, so that
-  // programs that the rank starts do not keep the memory. Throws TrainError kUsage unless `fd` is a
-  // memory file that cannot shrink: if it could, reading it might end the process with SIGBUS.
+  // Returns a slot that uses a duplicate of `fd`, which the process inherited. Sets close-on-exec
+  // for `fd`, so that programs that the rank starts do not keep the memory. Throws TrainError
+  // kUsage unless `fd` is a memory file that cannot shrink, because reading a file that shrinks
+  // might end the process with SIGBUS.
   static std::unique_ptr<MemfdSlot> Open(int fd);
   ~MemfdSlot() override;
   MemfdSlot(const MemfdSlot&) = delete;

@@ -23,8 +23,8 @@ namespace dslaunch {
 
 struct MemoryCheckpointParts {
   WorkerEnv env;
-  std::optional<Copies> copies;  // nullopt if no copies can be made
-  size_t largest_bytes = 0;      // size of a copy for which the node is known to have room
+  std::optional<Copies> copies;  // nullopt if this rank cannot store copies
+  size_t largest_bytes = 0;      // size of the largest copy for which the node had room
   std::optional<int64_t> reached_step;
   std::string why_none;
   StatusWriter status;
@@ -34,9 +34,10 @@ namespace {
 
 std::string StepText(const CopyId& copy) { return "step " + std::to_string(copy.step); }
 
-// Returns why this machine has too little memory for two copies of `bytes` bytes of each of its
-// ranks; an empty string if it has enough. `held` is the bytes that this rank's copies already
-// take. Assumes that every rank of the machine calls this at about the same time.
+// Returns the reason why this machine has too little memory for two copies of `bytes` bytes for
+// each of its ranks; an empty string if it has enough. `held` is the number of bytes that this
+// rank's copies already occupy. Assumes that every rank of the machine calls this at about the same
+// time.
 std::string WhyNoRoom(const WorkerEnv& env, size_t bytes, size_t held) {
   const auto ranks =
       static_cast<uint64_t>(env.nodes_share_machine() ? env.world_size : env.local_world_size);
@@ -99,8 +100,8 @@ void MemoryCheckpoint::Commit(int64_t step) {
 std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup& group,
                                                              int64_t after_step) {
   parts_->why_none.clear();
-  // This condition is the same on all ranks, unlike available(), so either all ranks exchange
-  // offers or none does.
+  // Unlike available(), this condition is the same on all ranks, so either all ranks exchange
+  // offers or no rank does.
   if (parts_->env.memory_checkpoint == 0 || parts_->env.attempt == 1) return std::nullopt;
   CopyOffer own;
   if (available()) own.copies = parts_->copies->Stored();

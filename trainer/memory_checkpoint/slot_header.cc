@@ -21,7 +21,7 @@ struct Fields {
   uint64_t layout;
   uint64_t bytes;
   uint32_t crc32;
-  uint32_t header_crc32;  // checksum of the header's fields above
+  uint32_t header_crc32;  // checksum of the members above
 };
 static_assert(sizeof(Fields) == kSlotHeaderFields);
 

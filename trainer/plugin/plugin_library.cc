@@ -17,8 +17,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxStamp = 200;    // limit on a stamp of another version, which may be any text
-constexpr size_t kMaxThrown = 1000;  // limit on the text of a plugin's exception
+// Maximum characters shown of a stamp of another version, which may be any text.
+constexpr size_t kMaxStamp = 200;
+constexpr size_t kMaxThrown = 1000;  // maximum characters shown of a plugin's exception
 constexpr size_t kMaxNamesShown = 20;
 
 [[noreturn]] void Refuse(const std::string& path, const std::string& problem) {
@@ -31,7 +32,7 @@ std::string Macro(const PluginPart& part) {
                                 : "DSLAUNCH_METRIC(" + part.name + ", YourMetric)";
 }
 
-// Returns a clause about the missing part and the parts that the library has instead.
+// Returns a clause that the library lacks the part, and which parts it has instead.
 std::string NoSuchPart(const PluginPart& part, const std::string& path) {
   const std::string write = ": write " + Macro(part) + " into it (dslaunch/plugin.h)";
   if (part.kind == "model") return "defines no model" + write;
@@ -51,7 +52,8 @@ void* Load(const std::string& path, const std::string& key) {
   std::error_code error;
   if (!std::filesystem::exists(path, error))
     Refuse(path, "does not exist; give the path of the shared library in " + key);
-  // RTLD_LAZY allows reading the stamp of a library that needs symbols of another LibTorch.
+  // A library may need symbols of another LibTorch. RTLD_LAZY allows reading its stamp
+  // nevertheless.
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
     Refuse(path, "cannot be loaded; it must be a shared library built for " DSLAUNCH_PLUGIN_STAMP
@@ -64,14 +66,15 @@ void* Load(const std::string& path, const std::string& key) {
 }  // namespace
 
 const void* FindPluginPart(const PluginPart& part) {
-  // The path is made absolute, because dlopen searches the system's libraries for a name without a
-  // slash.
+  // dlopen searches the system's libraries for a name without a slash, so the path is made
+  // absolute.
   const std::string path = std::filesystem::absolute(part.path);
   const std::string symbol =
       part.kind == "model" ? "dslaunch_plugin" : "dslaunch_" + part.kind + "_" + part.name;
   const void* const found = dlsym(Load(path, part.key), symbol.c_str());
   if (found == nullptr) Refuse(path, NoSuchPart(part, path));
-  // Each symbol begins with a pointer to the stamp.
+  // The object of each symbol begins with a pointer to the stamp, which identifies dslaunch's and
+  // LibTorch's versions.
   const char* const stamp = *static_cast<const char* const*>(found);
   if (std::strcmp(stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
     Refuse(path, "was built for " + SanitizeForTerminal({stamp, strnlen(stamp, kMaxStamp)}) +

@@ -22,8 +22,8 @@ at::Tensor FastNorm(const std::vector<at::Tensor>& gradients) {
 double GradientNorm(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   const auto norm = FastNorm(gradients).item<double>();
-  // The norm is computed again in fp64, because squares of finite numbers may exceed fp32's range,
-  // but not fp64's.
+  // Squares of finite numbers may exceed fp32's range, but not fp64's, so the norm is computed
+  // again in fp64.
   return std::isfinite(norm) ? norm : Norm(gradients, at::kDouble).item<double>();
 }
 

@@ -59,7 +59,8 @@ bool LossScale::Unscale(const torch::OrderedDict<std::string, at::Tensor>& param
   std::set<const at::TensorImpl*> seen;
   for (const auto& parameter : parameters) {
     const at::Tensor& gradient = parameter.value().grad();
-    // A tied weight has several names, so its gradient is skipped after the first.
+    // A tied weight has several names but one gradient, so the gradient is skipped after the first
+    // name.
     if (!gradient.defined() || !seen.insert(gradient.unsafeGetTensorImpl()).second) continue;
     names.push_back(parameter.key());
     gradients.push_back(gradient);

@@ -21,8 +21,9 @@ bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 }  // namespace
 
 size_t EndOfTextBlock(const std::string& text) {
-  // Patterns of tokenizers join white space with its neighbors. No pattern joins a newline between
-  // two ASCII characters that are not blank with the character after it.
+  // Patterns of tokenizers join white space with its neighbors. But no pattern joins a newline
+  // between two non-blank ASCII characters with the character after it, so a block may end after
+  // such a newline.
   const auto is_plain = [](char c) { return static_cast<uint8_t>(c) < 0x80 && !IsBlank(c); };
   const size_t half = text.size() / 2;
   for (size_t at = text.size() - 2; at > half; --at) {
@@ -32,7 +33,7 @@ size_t EndOfTextBlock(const std::string& text) {
   if (line != std::string::npos && line + 1 > half) return line + 1;
   size_t end = text.size();
   while (end > half && IsContinuation(text[end - 1])) --end;
-  // The last character is excluded, because it may be incomplete.
+  // The last character may be incomplete, so the block ends before it.
   return end > half ? end - 1 : text.size();
 }
 
@@ -66,8 +67,8 @@ void InputBlocks::Fill(size_t bytes) {
   ended_ = stream_.eof();
 }
 
-// Returns the end of the last whole line in `rest_`. Reads more until there is one. Throws
-// kBadInput if a line is too long.
+// Returns the end of the last whole line in `rest_`, after reading until `rest_` has a whole line.
+// Throws kBadInput if a line is too long.
 size_t InputBlocks::EndOfJsonBlock() {
   for (;;) {
     const size_t newline = rest_.rfind('\n');

@@ -25,10 +25,12 @@
 namespace dslaunch {
 namespace {
 
-// The tokens of a block, divided into documents.
+// The tokens of a block, with the ends of its documents.
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<size_t> ends;  // ends of documents in `ids`; later ids continue in the next block
+  // Ends of documents in `ids`. The tokens after the last end belong to a document that continues
+  // in the next block.
+  std::vector<size_t> ends;
   int64_t empty_documents = 0;
 };
 
@@ -88,7 +90,7 @@ class BlockEncoder {
     }
   }
 
-  // Returns the text in a line of JSON. `place` is its file and line number, for messages.
+  // Returns the text in a line of JSON. `place` is the file and line number, for messages.
   std::string TextOf(std::string_view line, const std::string& place) const {
     const nlohmann::json json = ParseJson(std::string(line), place, JsonComments::kRefuse);
     const auto found = json.is_object() ? json.find(key_) : json.end();
@@ -116,7 +118,7 @@ class BlockEncoder {
   const std::string& key_;
 };
 
-// Encodes blocks on several threads. Results are returned in the order of the blocks.
+// Encodes blocks on several threads, and returns the results in the order of the blocks.
 class ParallelEncoder {
  public:
   ParallelEncoder(size_t threads, const Tokenizer& tokenizer, int32_t end_token,
@@ -131,15 +133,15 @@ class ParallelEncoder {
 
   // Starts to encode a block. Precondition: not full().
   void Start(InputBlock block) {
-    // Results are taken in order, so the encoder that was started first is idle.
+    // Results are taken in order, so the encoder that was started first is idle and can be reused.
     BlockEncoder& encoder = *encoders_[started_++ % encoders_.size()];
     pending_.push_back(std::async(std::launch::async, [&encoder, block = std::move(block)] {
       return encoder.Encode(block);
     }));
   }
 
-  // Returns the result of the oldest block, after waiting for it; its length bounds the wait.
-  // Throws the error of its encoder. Precondition: not empty().
+  // Waits for the oldest block and returns its result. The wait is bounded by the size of a block.
+  // Throws the error of the block's encoder. Precondition: not empty().
   Encoded Take() {
     std::future<Encoded> oldest = std::move(pending_.front());
     pending_.pop_front();
@@ -149,7 +151,8 @@ class ParallelEncoder {
  private:
   std::vector<std::unique_ptr<BlockEncoder>> encoders_;
   size_t started_ = 0;
-  std::deque<std::future<Encoded>> pending_;  // the destructor of each future waits for its thread
+  // results in order; a future's destructor waits for its thread
+  std::deque<std::future<Encoded>> pending_;
 };
 
 void Write(const Encoded& encoded, TokenFiles& files) {

@@ -26,7 +26,7 @@ constexpr char kDataPart[] = ".bin.partial";
 constexpr char kIndexPart[] = ".idx.partial";
 constexpr char kLengthsPart[] = ".lengths.partial";
 
-// Combines small writes to a file.
+// Combines small writes to a file into large ones.
 class Buffered {
  public:
   explicit Buffered(NewFile& file) : file_(file) {}
@@ -46,7 +46,7 @@ class Buffered {
   std::string buffer_;
 };
 
-// Creates a temporary file. Replaces one that an earlier run has left.
+// Creates a temporary file, and replaces a file of this name that an earlier run has left.
 NewFile MakePart(const std::string& path) {
   std::remove(path.c_str());
   return NewFile(path);
@@ -124,8 +124,8 @@ void TokenFiles::WriteIndex() {
 void TokenFiles::Finish() {
   data_->Finish();
   WriteIndex();
-  // The data is renamed first, so that a reader that finds an index also finds its tokens, unless
-  // existing files are being replaced.
+  // The data is renamed before the index, so that a reader that finds an index also finds its
+  // tokens. This does not hold while existing files are being replaced.
   Rename(prefix_ + kDataPart, DataPath(prefix_));
   Rename(prefix_ + kIndexPart, IndexPath(prefix_));
   const std::string folder = std::filesystem::path(prefix_).parent_path();

@@ -1,5 +1,5 @@
-// Describes adapters in checkpoints of runs with `lora`. Such checkpoints contain the adapters, and
-// only checksums of the frozen weights.
+// Describes adapters in the checkpoints of runs with `lora`. Such checkpoints contain the adapters,
+// and only checksums of the frozen weights.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace dslaunch {
 
-// Returns Manifest::adapters of the run's checkpoints; empty without `lora`. The ranks divide the
-// reading of run.init_weights among themselves. Throws the errors of SumWeights on every rank.
-// Collective.
+// Returns the value of Manifest::adapters for the run's checkpoints; empty without `lora`. The
+// ranks divide the reading of run.init_weights among themselves. Throws the errors of SumWeights on
+// every rank. Collective.
 std::string DescribeAdapters(const Recipe& recipe, const ProcessGroup& group);
 
-// Throws kBadInput, naming `place`, if only one of the checkpoint `saved` and the run has adapters,
-// or if their settings or base weights differ. `own` is the run's DescribeAdapters().
+// Throws kBadInput, naming `place`, if the checkpoint `saved` has adapters and the run has not, or
+// the reverse, or if their settings or base weights differ. `own` is the run's DescribeAdapters().
 void CheckAdapters(const Manifest& saved, const std::string& own, const std::string& place);
 
 }  // namespace dslaunch

@@ -47,7 +47,7 @@ std::string AgreedTag(const EngineCore& engine, const std::string& own) {
 }
 
 // Returns a clause about skipped tensors: "; not in the checkpoint: head.weight; not in the model:
-// old.weight, old.bias". "" if there are none.
+// old.weight, old.bias". Returns "" if no tensors were skipped.
 std::string Summary(const SkippedTensors& skipped) {
   std::string text;
   for (const auto& [where, names] :
@@ -59,7 +59,7 @@ std::string Summary(const SkippedTensors& skipped) {
   return text;
 }
 
-// Throws kUsage unless all texts are UTF-8, because the manifest is JSON.
+// Throws kUsage unless all strings are UTF-8, because the manifest is JSON.
 void CheckIsText(const ClientState& state) {
   try {
     nlohmann::json(state).dump();
@@ -69,17 +69,18 @@ void CheckIsText(const ClientState& state) {
   }
 }
 
-// Returns the job and the attempt of this process. Without a launcher, the job is empty.
+// Returns the job and the attempt of this process. The job is empty if no launcher started the
+// process.
 WorkerEnv JobOfThisProcess() {
   const Result<WorkerEnv> env = WorkerEnv::FromEnviron(std::getenv);
   return env ? *env : WorkerEnv{};
 }
 
-// Acquires the folder's lease; call this on rank 0. A program keeps the lease from its first save
-// in the folder until it ends.
+// Acquires the folder's lease; call this on rank 0. A program holds the lease from its first save
+// in the folder until it exits.
 void TakeFolder(CheckpointFolder& folder) {
   static Mutex mutex;
-  // The leases of this program, keyed by the folder's real path.
+  // The leases that this program holds, keyed by the folder's real path.
   static std::map<std::string, std::shared_ptr<FolderLease>> leases;
   folder.Make();
   const std::string path = std::filesystem::canonical(folder.path());
@@ -93,7 +94,7 @@ void TakeFolder(CheckpointFolder& folder) {
   folder.RemoveLeftovers();
 }
 
-// Loads a checkpoint of another program. Collective.
+// Loads a checkpoint of another program into the engine. Collective.
 LoadedCheckpoint LoadForeign(const std::string& path, const LoadCheckpointOptions& options,
                              EngineCore& engine) {
   ResumeSource source = OpenResumeSource(path, engine.group());

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module"};
 
-// Returns `name` without the parts in kWrappers, and adds the removed parts to `dropped`.
+// Returns `name` without the parts that kWrappers lists, and adds the removed parts to `dropped`.
 std::string WithoutWrappers(const std::string& name, std::set<std::string>& dropped) {
   std::string rest;
   for (size_t start = 0; start <= name.size();) {
@@ -35,7 +35,8 @@ std::string ShortName(const std::string& name, const WeightNames& names) {
   return name.starts_with(names.prefix) ? name.substr(names.prefix.size()) : name;
 }
 
-// Returns the prefix without which most names match the model's; of several, the shortest.
+// Returns the prefix whose removal makes most names match the model's names; of several such
+// prefixes, the shortest.
 std::string FindPrefix(const std::vector<std::string>& model,
                        const std::map<std::string, std::string>& tensors,
                        const WeightNames& names) {
@@ -66,7 +67,7 @@ MatchedNames MatchNames(const std::vector<std::string>& model,
                         const WeightNames& names) {
   MatchedNames matched;
   std::set<std::string> dropped;
-  // The names in `checkpoint`, keyed by the names without wrappers.
+  // The names in `checkpoint`, keyed by the same names without the parts of wrappers.
   std::map<std::string, std::string> tensors;
   for (const std::string& name : checkpoint) {
     if (!tensors.emplace(WithoutWrappers(name, dropped), name).second) {

@@ -32,9 +32,9 @@ std::string Names(const std::vector<std::string>& names) {
   return SanitizeForTerminal(NameList(names, ", ", 5));
 }
 
-// Opens a checkpoint of dslaunch, the same on all ranks. Collective.
+// Opens a checkpoint of dslaunch, which is the same on all ranks. Collective.
 ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
-  // A path with and without a trailing slash must be equal.
+  // A path with and without a trailing slash means the same folder, so a slash is always added.
   const fs::path folder = fs::path(path) / "";
   std::error_code error;
   const bool is_one = fs::exists(folder / kManifestFile, error);
@@ -61,7 +61,7 @@ ResumeSource FromForeign(ForeignCheckpoint plan) {
                       .notes = std::move(plan.notes)};
   source.checkpoint = WithReader(std::move(plan));
   Manifest& manifest = source.checkpoint.manifest;
-  // The learning rates are those of the recipe or the program.
+  // The recipe or the program sets the learning rates, so the checkpoint's rates are dropped.
   manifest.learning_rates.clear();
   int64_t& updates = manifest.optimizer_updates;
   int64_t& step = manifest.position.step;
@@ -83,12 +83,13 @@ ResumeSource OpenOther(const std::string& path) {
   RequireWhole(path, plan);
   ResumeSource source = FromForeign(std::move(plan));
   std::error_code error;
-  // Messages then name the file instead of its folder.
+  // Messages should name the file that the user gave, not its folder.
   if (fs::is_regular_file(path, error)) source.checkpoint.folder = path;
   return source;
 }
 
-// Throws if the ranks see different files at `path`. `seen` has an entry for each rank.
+// Throws if the ranks see different files at `path`. `seen` describes the files that each rank
+// sees.
 void CheckSameSource(const std::vector<std::string>& seen, const std::string& path) {
   const auto other = std::ranges::find_if(seen, [&](const auto& rank) { return rank != seen[0]; });
   if (other == seen.end()) return;
@@ -106,7 +107,7 @@ std::vector<std::string> ModelNames(const EngineCore& engine) {
 }
 
 // Renames the manifest's tensors and their optimizer state. `to` maps names in the checkpoint to
-// new names. A tensor that `to` lacks keeps its name if `keeps_others`, else it is removed.
+// new names. A tensor that `to` lacks keeps its name if `keeps_others` is true, else it is removed.
 void Rename(const std::map<std::string, std::string>& to, bool keeps_others, Manifest& manifest) {
   std::vector<TensorRecord> renamed;
   for (TensorRecord& tensor : manifest.tensors) {
@@ -156,7 +157,7 @@ void CheckCopies(const Checkpoint& checkpoint, const MatchedNames& matched,
                                 })));
 }
 
-// Gives the tensors of another program's checkpoint the model's names. Collective.
+// Renames the tensors of another program's checkpoint to the model's names. Collective.
 void UseModelNames(const WeightNames& names, bool strict, const EngineCore& engine,
                    ResumeSource& source, std::vector<std::string>& notes) {
   Manifest& manifest = source.checkpoint.manifest;
@@ -186,7 +187,7 @@ void UseModelNames(const WeightNames& names, bool strict, const EngineCore& engi
   if (!dropped.empty()) notes.push_back(dropped);
 }
 
-// Returns whether two types of optimizers, given by name, keep the same state.
+// Returns whether two types of optimizers, given by name, have the same state.
 bool KeepSameState(const std::string& a, const std::string& b) {
   const auto is = [](const std::string& type, const char* name) {
     return strcasecmp(type.c_str(), name) == 0;

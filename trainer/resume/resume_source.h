@@ -1,5 +1,5 @@
-// Opens and loads a checkpoint from which a run or a program starts, written by dslaunch or another
-// program.
+// Opens and loads the checkpoint from which a run or a program starts. The checkpoint was written
+// by dslaunch or another program.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace dslaunch {
 
 struct ResumeSource {
   Checkpoint checkpoint;
-  std::string program;                         // "DeepSpeed 0.19.8"; empty if dslaunch wrote it
+  std::string program;  // such as "DeepSpeed 0.19.8"; empty if dslaunch wrote the files
   std::map<std::string, std::string> aliases;  // value of ForeignCheckpoint::aliases
   std::vector<std::string> notes;              // value of ForeignCheckpoint::notes
 
@@ -28,24 +28,25 @@ struct ResumeSource {
 // Returns whether a folder is a checkpoint of dslaunch or contains such checkpoints.
 bool HoldsOwnCheckpoint(const std::string& path);
 
-// Returns "; NOTE" for each note. A note may be a sentence.
+// Returns "; " followed by the note, for each note, as one string. A note may be a sentence.
 std::string JoinedNotes(const std::vector<std::string>& notes);
 
 // Opens the checkpoint at `path`: a checkpoint of dslaunch, of which the ranks together verify
 // every byte, a folder of such checkpoints, or anything that PlanForeign can read. Throws on every
-// rank: kBadInput if it is something else, incomplete or damaged, or if the ranks see different
-// checkpoints, and kIo if it cannot be read. Collective.
+// rank: kBadInput if `path` is something else, incomplete or damaged, or if the ranks see different
+// checkpoints, and kIo if a file cannot be read. Collective.
 ResumeSource OpenResumeSource(const std::string& path, const ProcessGroup& group);
 
-// Throws kBadInput, naming `source`, if the engine's optimizer does not keep the same state.
-// `way_out` is the hint of the message. Precondition: source.has_optimizer().
+// Throws kBadInput, naming `source`, if the engine's optimizer does not have the same state as the
+// source's optimizer. `way_out` is the hint of the message. Precondition: source.has_optimizer().
 void CheckSameOptimizer(const ResumeSource& source, const EngineCore& engine,
                         const std::string& way_out);
 
-// Loads the source into the engine. Matches its names with the model's (match_names.h), and adds a
-// note about removed parts of names to `notes`, on every rank. Throws the errors of RestoreState.
-// Throws kBadInput, naming the tensors, if the model and the checkpoint do not have the same
-// tensors; if `options.strict` is false, such tensors are skipped and returned instead. Collective.
+// Loads the source into the engine. Matches its names with the model's names (match_names.h), and
+// adds a note about removed parts of names to `notes`, on every rank. Throws the errors of
+// RestoreState. Throws kBadInput, naming the tensors, if the model and the checkpoint do not have
+// the same tensors; if `options.strict` is false, such tensors are skipped and returned instead.
+// Collective.
 SkippedTensors LoadSource(ResumeSource source, const WeightNames& names,
                           const RestoreOptions& options, EngineCore& engine,
                           std::vector<std::string>& notes);

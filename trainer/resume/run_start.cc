@@ -10,7 +10,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns why the data does not continue after the checkpoint's last sample; empty if it does.
+// Returns the reason why the data does not continue after the checkpoint's last sample; empty if
+// the data continues there.
 std::string WhyDataStartsOver(const ResumeSource& source, const Recipe& recipe,
                               int64_t train_samples) {
   const Manifest& manifest = source.checkpoint.manifest;
@@ -58,7 +59,7 @@ RunStart::RunStart(const Recipe& recipe, ProcessGroup& group, int64_t train_samp
     weights_only_ = recipe.run.load_module_only || !trains_ || !source_.has_optimizer();
     if (!weights_only_) PlaceInData(train_samples);
   } catch (const TrainError&) {
-    group.Finish();  // all ranks throw, so no rank must report another as lost
+    group.Finish();  // all ranks throw, so no rank may report another as lost
     throw;
   }
 }

@@ -27,8 +27,8 @@ std::string OwnRank() {
   return rank != nullptr ? rank : "0";
 }
 
-// Returns the descriptor of the status pipe; -1 if there is none. Only the launcher provides the
-// pipe.
+// Returns the descriptor of the status pipe; -1 without a launcher, because only the launcher
+// provides the pipe.
 int StatusFd() {
   const auto env = WorkerEnv::FromEnviron(std::getenv);
   return env ? env->status_fd : -1;
@@ -53,8 +53,8 @@ int Main(const std::function<void()>& fn) {
   } catch (...) {
     const TrainError error = ExplainException();
     code = error.exit_code();
-    // kPreempted is not a failure: all ranks stopped at the same point on request, and no rank
-    // waits for another.
+    // kPreempted means that all ranks stopped at the same point on request and no rank waits for
+    // another, so it is not a failure.
     if (error.code() != ExitCode::kPreempted) {
       program_failed = true;
       PrintFailure(error);

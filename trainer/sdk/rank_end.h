@@ -1,4 +1,4 @@
-// Describes how the ranks of Spawn ended, and which of them caused a failure.
+// Describes how the ranks of a Spawn call ended, and determines which of them caused a failure.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct RankEnd {
   int rank = 0;
-  int wait_status = 0;   // status returned by waitpid
+  int wait_status = 0;   // status that waitpid returned for the rank's process
   bool stopped = false;  // true if Spawn stopped the rank because another rank had failed
   bool victim = false;   // true if the rank's error reports that another rank failed
 
@@ -20,8 +20,8 @@ struct RankEnd {
 
 bool Failed(const RankEnd& end);
 
-// Returns the error to throw for `ends`, which are in the order in which they were observed. Names
-// a rank that was stopped, or that lost or waited for another rank, only if no rank has another
+// Returns the error to throw for `ends`, which are in the order in which they were observed. A rank
+// that was stopped, or that lost or waited for another rank, is named only if no rank has another
 // cause of failure. Precondition: at least one rank has failed.
 TrainError SpawnError(const std::vector<RankEnd>& ends);
 

@@ -36,18 +36,18 @@ namespace dslaunch {
 namespace {
 
 constexpr char kPlaceVariable[] = "DSLAUNCH_SPAWN";
-constexpr milliseconds kLookAgain{60'000};  // interval of polling while all ranks run
+constexpr milliseconds kLookAgain{60'000};  // interval between checks while all ranks run
 constexpr milliseconds kGrace{5'000};
 constexpr milliseconds kKillLimit{10'000};
 
-// Identifies the rank that a process becomes. Passed in kPlaceVariable to a program that is started
-// again.
+// The rank that a process becomes. A program that is started again receives its place in
+// kPlaceVariable.
 struct Place {
-  int call = 0;  // index of this call of Spawn in the program, from 1
+  int call = 0;  // number, from 1, of the program's call of Spawn
   int rank = 0;
   int ranks = 0;
   int port = 0;
-  int report_fd = -1;  // write end of a pipe for Reports
+  int report_fd = -1;  // write end of the pipe to which the rank writes Reports
   int store_fd = -1;   // listening socket of rank 0; -1 on other ranks
 
   std::string ToText() const {
@@ -99,7 +99,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Turns this process into the rank, runs fn, and exits. Uses _exit, so that exit handlers and
+// Sets up this process as the rank, runs fn, and exits. Uses _exit, so that exit handlers and
 // static objects of the caller's main() do not run twice.
 [[noreturn]] void RunRank(const Place& place, const std::function<void(int)>& fn) {
   WorkerEnv env;
@@ -121,7 +121,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 
   int code = 0;
   try {
-    // The number of threads is set here, because OpenMP has already read the variable.
+    // OpenMP has read the variable before this process became a rank, so the number of threads is
+    // set.
     if (const int threads = std::atoi(std::getenv("OMP_NUM_THREADS")); threads > 0)
       at::set_num_threads(threads);
     fn(place.rank);
@@ -138,13 +139,15 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   _exit(code);
 }
 
-// Ends in RunRank if Spawn has started this program again for this call. Returns if it is an
-// earlier call.
+// Runs the rank, without returning, if Spawn has started this program again for this call. Returns
+// if this is an earlier call.
 void RunIfPlaced(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
-  // Ranks of earlier calls ended successfully before this process was started.
+  // The ranks of earlier calls ended successfully before this process was started, so such calls
+  // have no effect.
   if (call < place.call) return;
   unsetenv(kPlaceVariable);
-  prctl(PR_SET_NAME, program_invocation_short_name);  // the name would be "exe" otherwise
+  // set because the name is "exe" after /proc/self/exe is run
+  prctl(PR_SET_NAME, program_invocation_short_name);
   fcntl(place.report_fd, F_SETFD, FD_CLOEXEC);
   if (ranks != place.ranks) {
     throw TrainError(ExitCode::kUsage, "Spawn is called for " + std::to_string(ranks) +
@@ -157,7 +160,7 @@ void RunIfPlaced(const Place& place, int call, int ranks, const std::function<vo
   RunRank(place, fn);
 }
 
-// The processes of one Spawn call. The destructor kills those that still run.
+// The processes of one Spawn call. The destructor kills processes that still run.
 class Ranks {
  public:
   Ranks(int call, int ranks)
@@ -194,11 +197,11 @@ class Ranks {
     }
   }
 
-  // Returns the ranks in the order in which they end. As soon as one rank has failed, the others
-  // are stopped.
+  // Waits for all ranks and returns them in the order in which they end. As soon as one rank has
+  // failed, the other ranks are stopped.
   std::vector<RankEnd> Wait() {
-    int sent = 0;                                 // last signal that was sent; 0 if none
-    Deadline deadline = Deadline::After(kGrace);  // valid once a signal was sent
+    int sent = 0;  // last signal that was sent; 0 before the first signal
+    Deadline deadline = Deadline::After(kGrace);  // grace period, valid after a signal was sent
     while (!alive_.empty()) {
       std::vector<pollfd> polls;
       const Deadline until = sent == 0 ? Deadline::After(kLookAgain) : deadline;
@@ -243,7 +246,7 @@ class Ranks {
     report_write_.Reset(fds[1]);
   }
 
-  // Forks a rank. Returns -1 with errno set if no process could be created.
+  // Forks a rank. Returns the child's pid, or -1 with errno set if no process could be created.
   static pid_t Fork(const Place& place, const std::function<void(int)>& fn) {
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -260,8 +263,8 @@ class Ranks {
     const pid_t parent = getpid();
     const pid_t pid = _Fork();
     if (pid != 0) return pid;
-    // Only async-signal-safe functions may be called here, because other threads may have held any
-    // lock when the process forked.
+    // Other threads may have held any lock when the process forked, so only async-signal-safe
+    // functions may be called before exec.
     DieWith(parent);
     fcntl(place.report_fd, F_SETFD, 0);
     if (place.store_fd >= 0) fcntl(place.store_fd, F_SETFD, 0);
@@ -295,12 +298,12 @@ class Ranks {
   }
 
   void Signal(int signal) const {
-    // The pids are valid, because these processes have not been reaped.
+    // These processes have not been reaped, so their pids are still valid.
     for (const Process& process : alive_) kill(process.pid, signal);
   }
 
-  // Reads all available reports. Ranks write before they end, so all reports of an ended rank are
-  // in the pipe.
+  // Reads all available reports. Ranks write their reports before they end, so the pipe contains
+  // all reports of ranks that have ended.
   void ReadReports() {
     Report report;
     while (read(report_read_.get(), &report, sizeof report) == sizeof report) {
@@ -312,7 +315,8 @@ class Ranks {
 
   const int call_;
   const int ranks_;
-  // Kept until the end, because rank 0 may use the port after other ranks try to connect.
+  // Rank 0 may use the port after other ranks try to connect, so the reservation is kept until the
+  // end.
   PortReservation port_;
   UniqueFd report_read_, report_write_;
   std::vector<bool> reached_spawn_, victims_;  // indexed by rank

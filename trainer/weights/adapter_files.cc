@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr uintmax_t kMaxAdapterConfigBytes = 1 << 20;
 
-// Throws if the folder's adapters would compute different results with the settings of `lora`.
+// Throws if the adapters in `folder` would compute different results with the settings of `lora`.
 void CheckSettings(const LoraConfig& lora, const std::string& folder) {
   const std::string path = folder + "/" + kAdapterConfigFile;
   const nlohmann::json json = ReadJsonFile(path, kMaxAdapterConfigBytes);
@@ -42,7 +42,7 @@ void CheckSettings(const LoraConfig& lora, const std::string& folder) {
   check("use_rslora", saved.use_rslora, "use_rslora", lora.use_rslora);
 }
 
-// Finds the source of each adapter of the model, and makes all checks of InitAdapters.
+// Returns the source of each adapter of the model, after all checks of InitAdapters.
 WeightSources FindAdapters(const Model& model, const LoraConfig& lora, const std::string& folder) {
   CheckSettings(lora, folder);
   const std::string path = folder + "/" + kAdapterWeightsFile;
@@ -94,7 +94,7 @@ void InitAdapters(const Model& model, const LoraConfig& lora, const std::vector<
 
 void WriteAdapters(const std::vector<NamedTensor>& adapters, const LoraConfig& lora,
                    const ModelConfig& model, const std::string& base, const std::string& folder) {
-  std::map<std::string, at::Tensor> tensors;  // sorted by name
+  std::map<std::string, at::Tensor> tensors;  // adapter tensors, sorted by name
   std::set<std::string> layers;
   for (const NamedTensor& item : adapters) {
     tensors[kAdapterPrefix + item.name] = item.tensor.detach().cpu().contiguous();

@@ -15,17 +15,17 @@ namespace dslaunch {
 
 // Fills all adapters of `model`, whose settings are `lora`, from a folder that PEFT has written.
 // Throws kBadInput, naming the file and the key or the tensor, if the folder's settings differ from
-// `lora`, or if a tensor is missing, has another shape or is not an adapter of the model; no
-// adapter is filled then. Throws kIo if a file cannot be read.
+// `lora`, or if a tensor is missing, has another shape or is not an adapter of the model. In these
+// cases no adapter is filled. Throws kIo if a file cannot be read.
 void InitAdapters(Model& model, const LoraConfig& lora, const std::string& folder);
-// Fills only `parts` of the adapters. The tensors of `model` may have no memory. Every rank makes
-// all checks of the function above.
+// Fills only `parts` of the adapters. The tensors of `model` need no memory. Every rank makes all
+// checks of the overload above.
 void InitAdapters(const Model& model, const LoraConfig& lora, const std::vector<TensorPart>& parts,
                   const std::string& folder);
 
 // Writes `adapters` into `folder`. They are whole tensors on any device, with the model's names.
-// Creates the folder if it does not exist, and replaces existing files. `base` has the meaning that
-// it has for AdapterConfigJson. Throws kIo if a file cannot be written.
+// Creates the folder if it does not exist, and replaces existing files. For `base`, see
+// AdapterConfigJson. Throws kIo if a file cannot be written.
 void WriteAdapters(const std::vector<NamedTensor>& adapters, const LoraConfig& lora,
                    const ModelConfig& model, const std::string& base, const std::string& folder);
 

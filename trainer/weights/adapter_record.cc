@@ -26,8 +26,8 @@ uint32_t SumTensor(const SafetensorsFile& file, const SafetensorsFile::Tensor& t
   return crc32;
 }
 
-// Returns the first name whose value differs, or that only one map has. Precondition: the maps
-// differ.
+// Returns the first name whose value differs, or that only one of the maps has. Precondition: the
+// maps differ.
 std::string FirstDifference(const std::map<std::string, uint32_t>& a,
                             const std::map<std::string, uint32_t>& b) {
   const auto [in_a, in_b] = std::ranges::mismatch(a, b);

@@ -12,7 +12,7 @@ namespace dslaunch {
 
 struct AdapterRecord {
   LoraConfig lora;   // settings of the adapters, without init_weights
-  std::string base;  // absolute path of the base weights; "" if they were drawn
+  std::string base;  // absolute path of the base weights; empty if they were drawn
   std::map<std::string, uint32_t> base_sums;  // CRC-32 of the bytes of each base tensor
 };
 
@@ -20,8 +20,8 @@ std::string FormatAdapterRecord(const AdapterRecord& record);
 // Parses a record that is not trusted. Throws kBadInput, naming `source`, if it is malformed.
 AdapterRecord ParseAdapterRecord(const std::string& text, const std::string& source);
 
-// Returns the checksums of the weights at `path` (WeightFiles): those of every `parts`-th tensor
-// from index `part` on. Reads all bytes of these tensors. Throws the errors of WeightFiles and
+// Returns the checksums of the weights at `path` (WeightFiles), for every `parts`-th tensor from
+// index `part` on. Reads all bytes of these tensors. Throws the errors of WeightFiles and
 // SafetensorsFile.
 std::map<std::string, uint32_t> SumWeights(const std::string& path, int part, int parts);
 

@@ -23,8 +23,8 @@ void CheckConfigJson(const ModelConfig& model, const std::string& folder) {
   if (&FamilyOfConfigJson(object) != &family) {
     object.Fail("model_type", std::string("is of another model; model.type is ") + model.type());
   }
-  // Both configurations are compared in the same complete form, because the default of a key may be
-  // the value of another key.
+  // The default of a key may be the value of another key, so both configurations are compared in
+  // the same complete form.
   const auto whole = [&](const ModelConfig& config) {
     return family.ConfigJson(config, "float32");
   };

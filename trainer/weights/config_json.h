@@ -10,8 +10,8 @@ namespace dslaunch {
 inline constexpr char kConfigJson[] = "config.json";
 
 // Returns the text of config.json for a model: in the format of transformers if transformers can
-// load the model, else the recipe's section "model". `dtype` is the name of the weights' dtype,
-// such as "float32".
+// load the model, else the recipe's section "model". `dtype` is PyTorch's name of the weights'
+// dtype, such as "float32".
 std::string ConfigJsonText(const ModelConfig& model, const std::string& dtype);
 
 // Throws kBadInput, naming file and key, if the config.json in `folder` describes another model.

@@ -17,16 +17,17 @@ namespace dslaunch {
 // The weights and buffers of a checkpoint in the form in which they will be written.
 struct ConvertedWeights {
   std::vector<TensorHeader> headers;
-  std::vector<const TensorRecord*> records;  // record of each tensor, owned by the checkpoint
-  uint64_t bytes = 0;                        // sum over all tensors
+  // record of each tensor; the checkpoint owns the records
+  std::vector<const TensorRecord*> records;
+  uint64_t bytes = 0;  // bytes of all tensors together
 };
 
 // Plans the conversion. Floating-point tensors get `dtype`. Other tensors, and all tensors if
-// `dtype` is nullopt, keep their dtypes. Formats that LibTorch does not support here (float8) are
-// kept too. The checkpoint must outlive the result.
+// `dtype` is nullopt, keep their dtypes. float8 tensors, which LibTorch cannot convert, also keep
+// their dtypes. The checkpoint must outlive the result.
 ConvertedWeights PlanWeights(const Checkpoint& checkpoint, std::optional<at::ScalarType> dtype);
 
-// Reads the tensors in blocks and writes them with WriteWeights. Calls `on_written`, which may be
+// Reads the tensors in blocks and writes them with WriteWeights. Calls `on_written`, unless it is
 // empty, with the number of bytes of each block. Throws the errors of WriteWeights and
 // StoredTensors.
 void ConvertWeights(const Checkpoint& checkpoint, const ConvertedWeights& weights,
@@ -34,8 +35,8 @@ void ConvertWeights(const Checkpoint& checkpoint, const ConvertedWeights& weight
                     const std::function<void(uint64_t bytes)>& on_written);
 
 // Copies config.json, generation_config.json and the tokenizer's files to the folder `to`, each
-// from the first of `folders` that has it. Returns the names of the copied files. Throws kIo if a
-// file cannot be copied, and kBadInput if a file is larger than 1 GiB.
+// from the first of `folders` that contains the file. Returns the names of the copied files. Throws
+// kIo if a file cannot be copied, and kBadInput if a file is larger than 1 GiB.
 std::vector<std::string> CopyModelFiles(const std::vector<std::string>& folders,
                                         const std::string& to);
 

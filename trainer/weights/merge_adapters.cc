@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeight = ".weight";
 
 struct Adapter {
-  at::Tensor a, b;  // fp32 [rank, in] and [out, rank]
+  at::Tensor a, b;  // fp32, [rank, in] and [out, rank]
 };
 
 class Merger {
@@ -48,7 +48,7 @@ class Merger {
     FindWeights();
   }
 
-  // Returns the headers of the base's tensors, in the order in which they are written.
+  // Returns the headers of the base's tensors in the order in which the tensors are written.
   std::vector<TensorHeader> Headers(std::optional<at::ScalarType> dtype) const {
     std::vector<TensorHeader> headers;
     for (const auto& [name, source] : sources_) {
@@ -59,7 +59,7 @@ class Merger {
     return headers;
   }
 
-  // Returns the values of a tensor of Headers(), in the header's dtype.
+  // Returns the values of a tensor of Headers() with its adapter merged, in the header's dtype.
   at::Tensor Merged(const TensorHeader& header) const {
     const WeightSource& source = sources_.at(header.name);
     const at::Tensor weight = ReadTensor(source);
@@ -105,7 +105,7 @@ class Merger {
     }
   }
 
-  // Returns the adapter of a tensor of the base; null if the tensor has none.
+  // Returns the adapter of a tensor of the base; null if the tensor has no adapter.
   const Adapter* AdapterOf(std::string_view tensor) const {
     if (!tensor.ends_with(kWeight)) return nullptr;
     tensor.remove_suffix(kWeight.size());
@@ -118,9 +118,9 @@ class Merger {
 
   const AdapterRecord& record_;
   const std::string prefix_;                 // value of WeightNames::prefix
-  const bool in_first_;                      // true if weights are [in, out]
-  std::map<std::string, Adapter> adapters_;  // keyed by the name of the layer
-  WeightSources sources_;                    // keyed by the name in the base's files
+  const bool in_first_;                      // true if weights have the shape [in, out]
+  std::map<std::string, Adapter> adapters_;  // adapters by name of their layer
+  WeightSources sources_;                    // tensors by name in the base's files
 };
 
 }  // namespace

@@ -12,10 +12,10 @@
 
 namespace dslaunch {
 
-// Writes the base weights of `record` with the adapters of `checkpoint` added into the folder
+// Writes the base weights of `record`, with the adapters of `checkpoint` added, into the folder
 // `out`. The sum W + scale * B A is computed in fp32. The output has the base's names of tensors,
-// and its files of the model and the tokenizer (CopyModelFiles). Tensors keep the base's dtype
-// unless `dtype` is given. Besides the adapters, one tensor is in memory at a time. Throws
+// and the base's files of the model and the tokenizer (CopyModelFiles). Tensors keep the base's
+// dtype unless `dtype` is given. Besides the adapters, one tensor is in memory at a time. Throws
 // kBadInput, naming the tensor, if the base has changed since the adapters were trained or lacks
 // one of their layers, and the errors of WriteWeights. Precondition: the checkpoint is complete.
 void MergeAdapters(const Checkpoint& checkpoint, const AdapterRecord& record,

@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-// Finds the source of each tensor of the model, and makes all checks of InitWeights.
+// Returns the source of each tensor of the model, after all checks of InitWeights.
 WeightSources FindSources(const Model& model, const ModelConfig& config, const std::string& path) {
   CheckConfigJson(config, path);
   const WeightNames names = config.family().Names();
@@ -55,8 +55,8 @@ WeightSources FindSources(const Model& model, const ModelConfig& config, const s
   return sources;
 }
 
-// Returns PyTorch's name of the first 16-bit dtype in `dtypes`, such as "bfloat16"; "float32" if
-// there is none.
+// Returns PyTorch's name of the first 16-bit dtype in `dtypes`, such as "bfloat16"; "float32" if no
+// dtype has 16 bits.
 std::string TorchDtypeName(const std::vector<at::ScalarType>& dtypes) {
   for (const at::ScalarType dtype : dtypes) {
     if (dtype == at::kHalf) return "float16";

@@ -85,8 +85,8 @@ class Writer {
  private:
   std::string PathOf(const FileShard& shard) const { return Temporary(output_.folder, shard.name); }
 
-  // Returns whether a complete shard is kept. A process that was interrupted while renaming has
-  // given some shards their final names; these are renamed back.
+  // Returns whether a complete shard is kept. A process that was interrupted while renaming may
+  // have given shards their final names, so they are renamed back.
   bool IsKept(const FileShard& shard) const {
     if (journal_.Completed(shard.name, PathOf(shard))) return true;
     const std::string path = output_.folder + "/" + shard.name;
@@ -99,13 +99,13 @@ class Writer {
     Remove(PathOf(shard));
     std::vector<TensorHeader> headers;
     for (const size_t i : shard.tensors) headers.push_back(tensors_[i]);
-    // transformers requires the name of the framework as "format".
+    // transformers requires the name of the framework under "format", so it is written.
     NewSafetensorsFile file(PathOf(shard), headers, {{"format", "pt"}});
     for (const size_t i : shard.tensors) write(i, file);
     journal_.Add(shard.name, file.Finish());
   }
 
-  // Removes the files that the next process would not keep, to free their space on the disk.
+  // Removes the files that the next process would not keep, to free disk space.
   void Abandon(const FileShard& unfinished) {
     std::error_code ignored;
     fs::remove(PathOf(unfinished), ignored);
@@ -114,8 +114,8 @@ class Writer {
     fs::remove(output_.folder + "/" + kWriteJournal, ignored);
   }
 
-  // Renames the files. The index is removed first and written last, so that no index names files of
-  // two writes.
+  // Renames the shards to their final names. The index is removed first and written last, so that
+  // no index names files of two writes.
   void Publish() {
     const bool has_index = shards_.size() > 1;
     if (has_index) Remove(output_.folder + "/" + kWeightIndexFile);
@@ -136,7 +136,7 @@ class Writer {
     journal_.Remove();
   }
 
-  // Removes other weight files, because transformers would read a model.safetensors, or an old
+  // Removes other weight files. Otherwise transformers would read a model.safetensors, or an old
   // index, instead of these shards.
   void RemoveOthers(const std::set<std::string>& own) const {
     static const std::regex kWeights(
@@ -175,7 +175,7 @@ bool IsInterrupted(const WeightOutput& output) {
 void ReplaceFile(const std::string& folder, const std::string& name,
                  const std::function<void(const std::string& path)>& write) {
   const std::string temporary = Temporary(folder, name);
-  Remove(temporary);  // a killed process may have left the file
+  Remove(temporary);  // left by a killed process
   write(temporary);
   Rename(temporary, folder + "/" + name);
 }

@@ -15,15 +15,15 @@ Shard WholeOf(const WeightSource& source) {
   return Shard::Whole(*NumElements(source.tensor.shape));
 }
 
-// Returns the elements of `shard` as a flat tensor in the file's dtype.
+// Returns the elements of the source in `shard`, as a flat tensor in the file's dtype.
 at::Tensor ReadElements(const WeightSource& source, const Shard& shard) {
   const at::Tensor elements = at::empty({shard.elements()}, *ScalarTypeOf(source.tensor.dtype));
   source.file->Read(source.tensor, WholeOf(source), shard, elements.mutable_data_ptr());
   return elements;
 }
 
-// Calls use(start, chunk) for consecutive slices of `shard`. `start` is the index of the slice's
-// first element in the shard.
+// Calls use(start, chunk) for consecutive slices of `shard`. `start` is the index in the shard of
+// the slice's first element.
 template <class Use>
 void InChunks(const Shard& shard, const Use& use) {
   constexpr int64_t kChunkElements = 1 << 20;

@@ -13,11 +13,11 @@
 
 namespace dslaunch {
 
-// A tensor of a file, from which a model's tensor is filled.
+// A tensor of a safetensors file, from which a model's tensor is filled.
 struct WeightSource {
   std::shared_ptr<const SafetensorsFile> file;
   SafetensorsFile::Tensor tensor;
-  std::string place;  // text for messages: "model.safetensors: tensor fc1.weight"
+  std::string place;  // file and tensor for messages: "model.safetensors: tensor fc1.weight"
 };
 
 // The sources of a model's tensors, keyed by the tensors' names in the model.
@@ -30,19 +30,19 @@ std::map<std::string, at::Tensor> TensorsOf(const Model& model);
 // `target`.
 void CheckFits(const WeightSource& source, const at::Tensor& target);
 
-// Returns whether both tensors have the same elements after conversion to `dtype`. Precondition:
-// both have the same shape.
+// Returns whether two tensors have the same elements after conversion to `dtype`. Precondition: `a`
+// and `b` have the same shape.
 bool AreSame(const WeightSource& a, const WeightSource& b, at::ScalarType dtype);
 
-// Fills `part` with its elements of `source`, a few MiB at a time. Throws kIo if the file cannot be
-// read.
+// Fills `part` with the elements of `source` that belong to it, a few MiB at a time. Throws kIo if
+// the file cannot be read.
 void Fill(const TensorPart& part, const WeightSource& source);
 
 // Returns the whole tensor in the file's dtype. Throws kIo if the file cannot be read.
 at::Tensor ReadTensor(const WeightSource& source);
 
-// Calls fill(parts) with contiguous tensors for all tensors of `model` for whose names wanted(name)
-// is true. Then copies the values to those tensors that are not contiguous.
+// Calls fill(parts) with contiguous tensors for all tensors of `model` whose names `wanted`
+// accepts. Then copies the values to those tensors of the model that are not contiguous.
 template <class Wanted, class FillAll>
 void FillModel(const Model& model, const Wanted& wanted, const FillAll& fill) {
   const at::NoGradGuard no_grad;
