@@ -8,7 +8,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kAnswersWithin(10'000);
-constexpr size_t kMaxBytes = 16 << 20;  // enough for a line for each group of equal nodes
+// Limit of the output; enough for a line for each group of equal nodes.
+constexpr size_t kMaxBytes = 16 << 20;
 
 }  // namespace
 

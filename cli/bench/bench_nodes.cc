@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-// Time of the processor's measurement, and of the memory's.
+// Duration of each measurement of the processor and of the memory.
 constexpr milliseconds kMeasureTime(200);
 constexpr milliseconds kOtherTime(15'000);  // limit for testing folders and for running nvidia-smi
 constexpr milliseconds kTrainerTime(30'000);
@@ -113,7 +113,7 @@ class NodeBench {
     }
   }
 
-  // Returns the nodes with a slow network, and the nodes that no partner has reached.
+  // Returns the nodes whose network is slow, and the nodes that no partner has reached.
   std::vector<size_t> Suspects() const {
     std::vector<size_t> suspects =
         NodesOf(FindSlow(bench_.figures, bench_.first), /*of_network=*/true);

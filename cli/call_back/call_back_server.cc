@@ -31,7 +31,8 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr milliseconds kProveWithin(5'000);   // limit for TLS, or for the ticket
+// Limit for the TLS handshake, or for reading the ticket.
+constexpr milliseconds kProveWithin(5'000);
 constexpr milliseconds kCopyWithin(120'000);  // the agent's file to one node
 // Pause before the next accept after no descriptor was free.
 constexpr milliseconds kAcceptAgain(1'000);

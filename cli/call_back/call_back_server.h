@@ -25,7 +25,7 @@ class CallBackServer {
     std::string network_interface;
     std::map<std::string, std::string> files;  // paths of agents, by ticket (lower-case hex)
     size_t max_unclaimed = 64;  // limit of connections for which Await was not called yet
-    PortRange ports = {};       // ports on which to listen
+    PortRange ports = {};       // ports to choose from; any free port by default
   };
   struct Caller {
     // Decrypted stream; closing it ends the connection, and the node can end it too.
@@ -34,12 +34,13 @@ class CallBackServer {
     std::string own_address;  // address of this machine that the node reached
   };
 
-  // Starts to listen. Returns kUnavailable if no port can be opened, or none of the range.
+  // Starts to listen at one of `options.ports`. Returns kUnavailable if none of these ports can be
+  // opened.
   static Result<std::unique_ptr<CallBackServer>> Start(Options options);
   // Ends all connections.
   ~CallBackServer();
 
-  // Returns the public key of this end (net/pinned_tls.h).
+  // Returns this server's public key, which agents pin (net/pinned_tls.h).
   const std::string& pin() const;
   // Returns the addresses at which nodes reach the port, such as "10.0.0.1:4711" or "fd00::1:4711".
   // IPv6 has no brackets, because a shell would interpret them.
@@ -48,7 +49,7 @@ class CallBackServer {
   // Returns the connection of the agent with this public key. Blocks until the deadline at most, or
   // until Forget is called for the key. Returns kUnavailable if the agent did not connect.
   Result<Caller> Await(const std::string& pin, Deadline deadline);
-  // Makes one call of Await for this key, now or later, return at once, because the agent has
+  // Makes the current or next call of Await for this key return at once, because the agent has
   // ended.
   void Forget(const std::string& pin);
 

@@ -128,7 +128,7 @@ class CallBackTransport::Run {
   struct Node {
     std::string pin;
     std::string failure;
-    // Failure that the launcher reported for the command of this node; often empty.
+    // Failure that the launcher reported for this node's command; empty if it reported none.
     std::string end;
     bool has_connected = false;
     bool has_ended = false;
@@ -175,8 +175,8 @@ class CallBackTransport::Run {
   }
 
   // Waits for output. While waiting, reads stderr for failures of nodes that have not connected, if
-  // the launcher reports such failures. The last line of output of such a node was written earlier,
-  // so it is read first.
+  // the launcher reports such failures. A launcher prints a node's last line of output before it
+  // reports the failure, so output is read first.
   void AwaitOutput() {
     std::string errors;
     while (true) {
@@ -337,7 +337,8 @@ Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& t
   const auto begin = [&](ConnectStep step) {
     if (options_.on_step) options_.on_step(step);
   };
-  // The start is a single step, because only the agent's line shows the launcher's progress.
+  // The launcher shows no progress before the agent's line, so the start is reported as a single
+  // step.
   begin(ConnectStep::kConnect);
   Result<Place> place = Join(target);
   if (!place.ok()) return Fail(target, place.error());

@@ -1,6 +1,6 @@
-// Reaches all nodes by a launcher that starts an agent on each: srun, mpirun, pdsh. The agents call
-// back to this machine (cli/call_back/call_back_server.h), because such launchers connect the stdin
-// of one node at most and mix the output of all nodes.
+// Reaches all nodes by a launcher that starts an agent on each node, such as srun, mpirun or pdsh.
+// The agents call back to this machine (cli/call_back/call_back_server.h), because such launchers
+// connect the stdin of one node at most and mix the output of all nodes.
 #pragma once
 
 #include <functional>
@@ -30,8 +30,8 @@ class CallBackTransport : public Transport {
     LauncherProgram program;
     AgentRole role;
     std::vector<NodeTarget> nodes;  // nodes accepted by CheckLauncherNodes
-    size_t num_single = 0;          // number of other nodes that may connect concurrently
-    std::string network_interface;  // value of CallBackServer::Options::network_interface
+    size_t num_single = 0;          // number of nodes outside `nodes` that may connect concurrently
+    std::string network_interface;  // called as each step of connecting begins; may be empty
     std::function<void(ConnectStep)> on_step;  // called with each step; may be empty
   };
   explicit CallBackTransport(Options options) : options_(std::move(options)) {}
@@ -47,7 +47,8 @@ class CallBackTransport : public Transport {
     size_t index = 0;  // index of the node in the run
   };
 
-  // Returns the node's place in a run. The error is a fragment of a sentence.
+  // Returns the run of the launcher that includes the node, and the node's index in that run. The
+  // error text is a fragment of a sentence.
   Result<Place> Join(const NodeTarget& target);
   Result<std::shared_ptr<Run>> Start(const std::vector<NodeTarget>& nodes) DSL_REQUIRES(mutex_);
   Result<void> StartServer() DSL_REQUIRES(mutex_);

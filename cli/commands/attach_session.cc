@@ -17,7 +17,8 @@ namespace {
 
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kReconnectDelay(500);
-constexpr milliseconds kReconnectFor(60'000);  // measured from the last event of the node
+// Limit for reconnecting to a node, from its last event.
+constexpr milliseconds kReconnectFor(60'000);
 
 void EndInspection(const NodeStream& stream) {
   if (stream.inspection() != nullptr) stream.inspection()->End();
@@ -39,8 +40,7 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
 
 AttachSession::~AttachSession() {
   poster_->Close();
-  // End all streams before destroying any, because waiting for the end of each stream may take a
-  // moment.
+  // Destroying a stream waits until the stream has ended, so all streams are told to end first.
   for (const auto& stream : old_streams_) EndInspection(*stream);
   for (const Node& node : nodes_) {
     if (node.stream) EndInspection(*node.stream);
@@ -196,8 +196,8 @@ void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function
   output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
 }
 
-// Either the job has ended on the node or the connection broke, so the node's files are read to
-// find out.
+// Handles the end of a node's stream. Either the job has ended on the node or the connection broke,
+// so the node's files are read to find out.
 void AttachSession::OnStreamOver(size_t index, const Result<void>& result) {
   if (nodes_[index].over()) return;
   if (!result.ok()) return Lost(index, result.error().message);

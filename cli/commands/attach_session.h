@@ -50,7 +50,7 @@ class AttachSession {
   const JobOutput& output() const { return output_; }
 
  private:
-  // Attempt, rank, and whether the file is stderr.
+  // Identifies an output file by attempt, rank, and whether the file is stderr.
   using FileKey = std::tuple<uint64_t, uint32_t, bool>;
   struct Node {
     std::unique_ptr<NodeStream> stream;
@@ -90,7 +90,7 @@ class AttachSession {
   JobOutput output_;
   asio::signal_set signals_;
   asio::steady_timer limit_;
-  asio::steady_timer late_;  // armed once the end is known, for nodes that were not reached
+  asio::steady_timer late_;  // timer for nodes that were not reached; armed once the end is known
   bool late_armed_ = false;
   uint64_t ended_attempt_ = 0;                    // newest attempt whose end was printed
   std::map<size_t, asio::steady_timer> retries_;  // timers for reconnecting, indexed by node

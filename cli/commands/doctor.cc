@@ -16,7 +16,8 @@
 namespace dslaunch {
 namespace {
 
-// Limit for each program. It is long, because LibTorch loads slowly from a cold disk.
+// Limit for each program that doctor tries to run. LibTorch loads slowly from a cold disk, so the
+// limit is long.
 constexpr milliseconds kTryPrograms(25'000);
 constexpr milliseconds kNodeInfoTimeout(70'000);
 constexpr milliseconds kReach(5'000);
@@ -100,7 +101,7 @@ void AddSteps(const StepLog& log, const PatientAnswer& answer, DoctorNode& node)
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
     node.failed_step = StepName(begun.back());
-    // A start that finds no agent counts as not completed, so the step is removed.
+    // The agent was not found and is copied, so its start is not listed as completed.
     if (begun.back() == ConnectStep::kCopyAgent) std::erase(begun, ConnectStep::kStartAgent);
     begun.pop_back();
   } else if (on_the_way) {

@@ -20,7 +20,9 @@ using Level = Finding::Level;
 constexpr uint64_t kLowDiskBytes = uint64_t{1} << 30;
 constexpr uint64_t kLowMemoryBytes = uint64_t{1} << 29;
 constexpr uint64_t kGpuIsUsedBytes = uint64_t{1} << 30;
-constexpr uint64_t kLowLockedBytes = 64 << 20;  // NCCL and UCX lock more memory with the adapter
+// Limit of locked memory below which doctor warns, because NCCL and UCX lock more memory to use the
+// network adapter.
+constexpr uint64_t kLowLockedBytes = 64 << 20;
 constexpr int64_t kSkewUs = 1'000'000;
 // Certificates are valid from a day before their issue, so a larger difference of clocks makes them
 // invalid.
@@ -100,7 +102,8 @@ class Diagnosis {
       pythons.push_back(node.report->found_program().said());
       has_gpus_ = has_gpus_ || node.report->gpus().visible() > 0;
     }
-    // If the middle clocks differ, either may be right; the clock closer to this machine's is used.
+    // If the two middle offsets differ, either may be right, so the offset closer to this machine's
+    // clock is used.
     std::ranges::sort(clocks);
     const int64_t low = clocks[(clocks.size() - 1) / 2], high = clocks[clocks.size() / 2];
     clock_us_ = std::abs(low) <= std::abs(high) ? low : high;
@@ -318,8 +321,9 @@ class Diagnosis {
         "use one version of Python on all nodes: activate the same environment (--venv_script), or "
         "name an interpreter that all have (PYTHON_EXEC)");
   }
-  // An absent trainer is not a failure if it is absent everywhere, because then the installation
-  // does not include a trainer.
+  // Reports an absent trainer: a failure if the job needs the trainer, and a warning if another
+  // machine has a trainer. Otherwise the installation does not include a trainer, so the check
+  // succeeds.
   void MissTrainer(std::string seen, std::string hint) {
     if (info_.trainer_needed) return Fail("trainer", std::move(seen), std::move(hint));
     if (info_.has_trainer || !trainer_.empty())

@@ -28,7 +28,7 @@ struct DoctorNode {
   std::string failure;
 
   std::optional<pb::NodeInfo> report;
-  // Offset from this machine's clock, with an error of up to clock_error_us.
+  // Offset of the node's clock from this machine's clock, with an error of up to clock_error_us.
   int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;
 
@@ -58,7 +58,8 @@ struct DoctorInfo {
 
 struct Finding {
   enum class Level { kOk, kWarning, kFailure };
-  std::string node;   // name of the node; empty for a finding about all nodes
+  // Name of the node that the finding describes; empty for a finding about all nodes.
+  std::string node;
   std::string check;  // name of the check: one or two words
   Level level = Level::kOk;
   std::string seen;

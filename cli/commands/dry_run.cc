@@ -334,8 +334,8 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   return ranks;
 }
 
-// Calls `see` with the ranks of each node that is not a spare. The ranks resolve, because Make has
-// checked that.
+// Calls `see` with the ranks of each node that is not a spare. Make has checked that the ranks of
+// every node can be resolved, so resolving cannot fail.
 void DryRun::ForEachNode(const std::function<void(const std::vector<PlannedRank>&)>& see) const {
   for (size_t i = 0; i < request_.session.plan.nodes.size(); ++i) {
     if (request_.session.plan.nodes[i].spare) continue;

@@ -26,7 +26,7 @@ struct DryRunRequest {
 struct Setting {
   std::string name;
   std::string value;
-  // Whether `value` is a description, because the value is chosen at the start.
+  // True if `value` is a description, because the real value is chosen at the start.
   bool is_described = false;
 
   bool operator==(const Setting&) const = default;
@@ -73,8 +73,9 @@ class DryRun {
   std::string Limits() const;
 
   DryRunRequest request_;
-  pb::Device device_ = pb::DEVICE_AUTO;  // DEVICE_AUTO if not known before the start
-  std::vector<Accelerator> numbered_;    // devices of this machine, if the job runs on it
+  // Kind of the job's devices; DEVICE_AUTO if unknown before the start.
+  pb::Device device_ = pb::DEVICE_AUTO;
+  std::vector<Accelerator> numbered_;  // devices of this machine, if the job runs on it
   std::string device_reason_;
   std::optional<ResolvedProgram> command_;  // the command on nodes without variables of their own
 };

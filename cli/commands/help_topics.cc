@@ -35,7 +35,8 @@ const HelpPage* FindPage(std::string_view topic) {
   return found == HelpPages().end() ? nullptr : &*found;
 }
 
-// Returns how to open the target of a link, such as "reference/options.md#ssh".
+// Returns the command or address that opens the target of a link, such as
+// "reference/options.md#ssh".
 std::string WhereToRead(std::string_view target) {
   if (target.starts_with("http")) return std::string(target);
   const size_t end = target.find(".md");

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kHeadBytes = 100;  // enough for the time and the event of a line
+constexpr size_t kHeadBytes = 100;  // number of bytes that contain the time and the event of a line
 
 bool IsEvent(std::string_view line, const char* name) {
   return line.substr(0, kHeadBytes).find("\"event\":\"" + std::string(name) + "\"") !=

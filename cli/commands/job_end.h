@@ -33,12 +33,13 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
 JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result, size_t node,
                            const JobTrace& trace);
 
-// Returns the starts and ends of attempts that are in a node's record but not in `trace`, sorted by
-// time.
+// The start or end of an attempt, with its time.
 struct TimedEvent {
   int64_t unix_ms = 0;
   pb::NodeEvent event;
 };
+// Returns the starts and ends of attempts that are in a node's record but not in `trace`, sorted by
+// time.
 std::vector<TimedEvent> MissingEvents(const pb::JobResult& result, const JobTrace& trace);
 
 // Returns the output of `dslaunch describe`: the job, its state, and how it ended, with a newline

@@ -215,7 +215,7 @@ std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, siz
   if (width > 0) {
     std::vector<std::vector<std::string>> others = rows;
     for (std::vector<std::string>& row : others) row.back() = command_head;
-    const std::string table = TextTable(others);  // any line has the width of all lines
+    const std::string table = TextTable(others);  // table whose lines all have the same width
     const size_t columns = table.find('\n') - command_head.size();
     const size_t most = std::max(width, columns + kLeastCommandColumns) - columns;
     for (std::vector<std::string>& row : rows) row.back() = Cut(std::move(row.back()), most);

@@ -39,12 +39,13 @@ struct JobView {
   std::string detail;  // sentence that explains the state; often empty
   int exit_code = 0;
   int64_t ended_unix_ms = 0;
-  int ranks = 0;                        // number of ranks; 0 if unknown
-  int64_t step = -1;                    // newest step; -1 if no step was reported
-  int64_t total_steps = 0;              // planned number of steps; 0 if unknown
-  int64_t stop_within_ms = 0;           // longest duration of a stop; 0 if unknown
-  std::optional<Goodput> goodput = {};  // for detached jobs: sum over the nodes that answered
-  std::optional<Copy> copy = {};        // newest copy in memory; nullopt if unknown
+  int ranks = 0;               // number of ranks; 0 if unknown
+  int64_t step = -1;           // newest step; -1 if no step was reported
+  int64_t total_steps = 0;     // planned number of steps; 0 if unknown
+  int64_t stop_within_ms = 0;  // longest duration of a stop; 0 if unknown
+  // Times of the ranks by use, summed over the nodes that answered; only for detached jobs.
+  std::optional<Goodput> goodput = {};
+  std::optional<Copy> copy = {};  // newest copy in memory; nullopt if unknown
   // For kEnded, if the nodes were asked: the record of a node, and the index of that node.
   std::optional<pb::JobResult> result = {};
   size_t result_node = 0;

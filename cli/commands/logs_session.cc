@@ -17,8 +17,7 @@ LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command
 
 LogsSession::~LogsSession() {
   poster_->Close();
-  // End all streams before destroying any, because waiting for the end of each stream may take a
-  // moment.
+  // Destroying a stream waits until the stream has ended, so all streams are told to end first.
   for (const auto& stream : streams_) {
     if (stream->inspection() != nullptr) stream->inspection()->End();
   }

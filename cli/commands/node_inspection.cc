@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// Limit for calls after their connection is shut down.
+// Limit for the end of calls after their connection is shut down.
 constexpr milliseconds kCallsEndWithin(10'000);
 
 // Waits for a call until `deadline`, then aborts the inspection. The deadline of gRPC is not

@@ -38,8 +38,9 @@ struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;
   SshOptions ssh;
-  std::vector<std::string> exec_command = {};           // value of LaunchPlan::exec_command
-  std::map<std::string, SlurmShare> slurm_shares = {};  // empty if the inspector needs no GPU
+  std::vector<std::string> exec_command = {};  // value of LaunchPlan::exec_command
+  // GPU shares by host; empty if the inspector needs no GPU.
+  std::map<std::string, SlurmShare> slurm_shares = {};
 };
 
 // An inspection of a node over its own connection. The destructor ends every call over the
@@ -67,7 +68,7 @@ class NodeInspection {
   // returned value as long as that state, and release it last.
   std::shared_ptr<const void> BeginCall() { return calls_.Begin(); }
 
-  // Ends every call over the inspection, and the inspector process on the node.
+  // Ends every call over the inspection, and ends the inspector process on the node.
   void End() { link_->Abort("the inspection is over"); }
 
   // Waits until the inspector has exited. Returns false if the deadline passes first. Precondition:
@@ -89,7 +90,8 @@ class NodeInspection {
 // Returns the folder in which a node stores the job's files.
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
-// Each function opens an inspection for a single request, and blocks until `deadline` at most.
+// Opens an inspection, sends a single request and returns the answer. Blocks until `deadline` at
+// most.
 Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                  Deadline deadline);
 Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
@@ -98,8 +100,8 @@ Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 
-// Send a request over an inspection and return the answer. `node` is the node's name for messages.
-// If the answer is late, the inspection is ended.
+// Sends a request over an inspection and returns the answer. `node` is the node's name for
+// messages. If the answer is late, the inspection is ended.
 Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
                                      const pb::NodeInfoRequest& request, Deadline deadline);
 Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,

@@ -19,12 +19,14 @@ namespace {
 
 constexpr milliseconds kSampleEvery(2'000);
 constexpr milliseconds kMeasureEvery(1'000);
-constexpr uint32_t kMeasureSamples = 3;  // nvidia-smi needs up to a second for its first answer
+// Number of samples; nvidia-smi may need a second for the first sample.
+constexpr uint32_t kMeasureSamples = 3;
 constexpr milliseconds kMeasureFor(25'000);
 constexpr milliseconds kLateNodes(4'000);
 constexpr milliseconds kDrawEvery(250);
 constexpr milliseconds kReconnectDelay(500);
-constexpr milliseconds kReconnectFor(60'000);  // measured from the last event of the node
+// Limit for reconnecting to a node, from its last event.
+constexpr milliseconds kReconnectFor(60'000);
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kStacksLimit(12'000);
 // Bytes of a rank's earlier output that are shown at first.
@@ -51,8 +53,7 @@ TopSession::~TopSession() {
   terminal_.reset();
   poster_->Close();
   CloseLog();
-  // End all streams before destroying any, because waiting for the end of each stream may take a
-  // moment.
+  // Destroying a stream waits until the stream has ended, so all streams are told to end first.
   const auto end = [](const std::unique_ptr<NodeStream>& stream) {
     if (stream && stream->inspection() != nullptr) stream->inspection()->End();
   };
@@ -83,7 +84,8 @@ Result<TopSession::End> TopSession::Show() {
 Result<void> TopSession::Measure() {
   Begin(kMeasureEvery);
   const Deadline deadline = Deadline::After(kMeasureFor);
-  std::optional<Deadline> late;  // set once the first node is measured
+  // Deadline for the remaining nodes; set once the first node is measured.
+  std::optional<Deadline> late;
   while (!job_ended_ && !deadline.Expired() && !(late && late->Expired())) {
     const size_t known = model_.KnownNodes(kMeasureSamples);
     if (known == nodes_.size()) break;
@@ -144,8 +146,8 @@ void TopSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   }
 }
 
-// Either the job has ended on the node or the connection broke, so the node's files are read to
-// find out.
+// Handles the end of a node's stream. Either the job has ended on the node or the connection broke,
+// so the node's files are read to find out.
 void TopSession::OnStreamOver(size_t index, const Result<void>& result) {
   const Node& node = nodes_[index];
   if (node.over) return;

@@ -36,8 +36,8 @@ class TopSession {
     kJobEnded,  // no node will report anything more
   };
 
-  // `stop_front_end` ends the job by a signal to its front end. It returns false if the job has no
-  // front end on this machine.
+  // Prepares a session for the job of `record`. `stop_front_end` ends the job by a signal to its
+  // front end. It returns false if the job has no front end on this machine.
   TopSession(JobRecord record, AgentBinary agent, std::function<bool()> stop_front_end);
   ~TopSession();
   TopSession(const TopSession&) = delete;

@@ -17,7 +17,8 @@
 namespace dslaunch {
 
 struct TransportChoice {
-  Launcher launcher = Launcher::kSsh;  // for kPerNode, the transport leads to node 0, this machine
+  // Launcher of the job; for kPerNode, the transport leads to node 0, this machine.
+  Launcher launcher = Launcher::kSsh;
   // Value of LaunchPlan::exec_command: the words of ExecNodeCommand, or the program that starts all
   // nodes at once.
   std::vector<std::string> exec_command = {};

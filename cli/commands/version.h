@@ -34,8 +34,8 @@ Result<void> CheckTrainer(const std::string& bin_folder);
 // Reads the versions. `bin_folder` is the folder of the running dslaunch.
 VersionInfo ReadVersionInfo(const std::string& bin_folder);
 
-// Return the versions as lines for people, beginning with "dslaunch VERSION", and as a JSON object.
-// Both texts have no final newline.
+// Returns the versions as lines for people, beginning with "dslaunch VERSION", or as a JSON object.
+// The text has no final newline.
 std::string VersionText(const VersionInfo& info);
 std::string VersionJson(const VersionInfo& info);
 

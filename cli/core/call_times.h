@@ -9,9 +9,10 @@
 namespace dslaunch {
 
 inline constexpr milliseconds kCallTimeout(5'000);
-// The limit exceeds the time for which an agent waits for its supervisor (StackRequests::kLimit).
+// Limit for collecting the stacks of a node. It exceeds the time for which the agent waits for its
+// supervisor (StackRequests::kLimit).
 inline constexpr milliseconds kStacksTimeout(15'000);
-// The limit is long, because a node's disk may be slow.
+// Limit for preparing a node. A node's disk may be slow, so the limit is long.
 inline constexpr milliseconds kPrepareTimeout(30'000);
 
 // Returns the silence after which a connection counts as broken. It is longer than the silence

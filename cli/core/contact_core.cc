@@ -68,8 +68,8 @@ void ContactCore::SetWatchTimer(Clock::time_point now) {
 }
 
 void ContactCore::OnWatchTimer(Clock::time_point now) {
-  // After this process could not run, messages of the nodes are still unread, so their silence is
-  // counted from now.
+  // This process read no messages while it could not run, so the silence of the nodes is counted
+  // from now.
   if (watch_due_ && now - *watch_due_ > dead_after() / 4) {
     for (Peer& peer : peers_) peer.silence.ResetDeadline(now);
     newest_contact_ = now;
@@ -114,9 +114,9 @@ bool ContactCore::IsSilent(size_t index, Clock::time_point now) const {
   return peers_[index].silence.SilentFor(now) >= PatienceWith(index);
 }
 
-// Warns of silent nodes and decides whether to stop waiting for them. The other nodes know more
-// about a node that sends nothing to this machine, so they decide as long as one of them sends
-// heartbeats.
+// Warns of silent nodes and decides whether to stop waiting for them. As long as one node sends
+// heartbeats, the nodes decide instead, because a silent node may be cut off from this machine
+// only.
 void ContactCore::WatchSilence(Clock::time_point now) {
   bool any_seen = false;
   bool any_silent = false;

@@ -16,7 +16,7 @@ constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kSilentNodeWait(2'000);
 // Time after which the session stops waiting for a reader that accepts no output.
 constexpr std::chrono::seconds kReaderPatience(60);
-// The same limit after the user has requested the end.
+// The same patience with a reader that accepts no output, after the user has requested the end.
 constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 
 }  // namespace
@@ -43,8 +43,8 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
   Bound(now);
 }
 
-// The ready barrier has passed, so all ranks are started. Nodes that are not connected are not part
-// of the job, so they are not detached.
+// Detaches from all connected nodes. The ready barrier has passed, so all ranks are started. Nodes
+// that are not connected are not part of the job, so they are not detached.
 void EndCore::Detach() {
   if (std::exchange(detaching_, true)) return;
   StopConnecting();

@@ -1,4 +1,4 @@
-// Ends a session: in bounded time, whatever the nodes do, and with a full report. Also ends a
+// Ends a session in bounded time, whatever the nodes do, and with a full report. Also ends a
 // session on the user's signal, or by detaching from the job.
 #pragma once
 

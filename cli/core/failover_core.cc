@@ -11,8 +11,7 @@ void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::t
   peers_[index].awaits_failover = true;
   peers_[index].was_idle = lost.idle();
   const bool is_first = !rendezvous_lost_;
-  // The host reports that the other nodes are lost, which counts only if none of them reports a
-  // loss.
+  // The host's report that the other nodes are lost counts only if none of them reports a loss.
   const bool by_host = index == requests_.host();
   const bool is_better =
       !by_host && !is_first && (reported_by_host_ || lost.attempt() > rendezvous_lost_->attempt());
@@ -96,7 +95,8 @@ void FailoverCore::FailOverTo(size_t host, std::vector<FailoverView> views) {
   out_.Do(action::Failover{host, request_});
 }
 
-// The node would not find a lost rendezvous, and its end would be mistaken for the end of the job.
+// Prepares a node that is reached again. While the rendezvous is lost, the node is held instead,
+// because its failed search for the rendezvous would be mistaken for the end of the job.
 void FailoverCore::OnReached(size_t index) {
   if (!IsHostLost()) return nodes_.Prepare(index);
   peers_[index].is_held = true;

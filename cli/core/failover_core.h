@@ -57,7 +57,8 @@ class FailoverCore {
   void StopAwaiting(size_t index) { peers_[index].awaits_failover = false; }
   // Prepares a node that is reached again, at once or when there is a rendezvous for it.
   void OnReached(size_t index);
-  // `host` is the node that the request named as the new host.
+  // Handles a node's answer to the request to fail over. `host` is the node that the request named
+  // as the new host.
   void OnAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
   // Begins a failover once the host has certainly ended. Precondition: this process was able to
   // run, so a silence is caused by the node.

@@ -61,7 +61,8 @@ void JobGoodput::OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_po
 void JobGoodput::OnStarted(size_t index, const pb::Started& started, Clock::time_point now) {
   ranks_ = std::max(ranks_, started.world_size());
   if (started.attempt() > attempt_) {
-    const bool is_first = attempt_ == 0;  // nodes without ranks in the first attempt never counted
+    // Nodes without ranks in the first attempt are not counted.
+    const bool is_first = attempt_ == 0;
     attempt_ = started.attempt();
     const std::vector<uint32_t> members = IndexesOf(started.members(), nodes_.size());
     for (size_t other = 0; other < nodes_.size(); ++other) {

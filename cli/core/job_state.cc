@@ -102,7 +102,8 @@ void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(members_.begin(), members_.end());
 }
 
-// A rank may end before the last rank of its node has started, so before OnStarted is called.
+// A rank may end before the last rank of its node has started, so this function may be called
+// before OnStarted.
 void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   OwnRanks& own = own_ranks_[node];
   if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};

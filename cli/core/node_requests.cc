@@ -44,8 +44,8 @@ void NodeRequests::MoveHost(size_t host, const pb::RendezvousOpened& opened) {
   *run_->mutable_rendezvous_endpoints() = opened.rendezvous_endpoints();
 }
 
-// In the per-node style nodes have connected to this machine: they reach it at that address, and
-// their own addresses are known.
+// In the per-node style, each node has connected to this machine. So the address that the node used
+// leads to this machine, and the node's own address is known.
 std::vector<std::string> NodeRequests::EndpointsFor(size_t index) const {
   std::vector<std::string> endpoints(run_->rendezvous_endpoints().begin(),
                                      run_->rendezvous_endpoints().end());

@@ -1,4 +1,4 @@
-// The requests that prepare and run a session's nodes. Pure.
+// Builds the requests that prepare and run a session's nodes. Performs no I/O.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace dslaunch {
 
-// Numeric addresses; `own` may be empty, like NodeLink::OwnAddress.
+// The numeric addresses of both ends of a connection: the node, and this machine. `own` may be
+// empty, like NodeLink::OwnAddress.
 struct NodeAddresses {
   std::string node;
   std::string own;
@@ -22,10 +23,10 @@ struct NodeAddresses {
 // nodes reach each other. A node's index is its index in the plan.
 class NodeRequests {
  public:
-  // `options` must outlive this object.
+  // Prepares the requests of a session. `options` must outlive this object.
   explicit NodeRequests(const SessionOptions& options);
 
-  // Index of the node that hosts the rendezvous.
+  // Returns the index of the node that hosts the rendezvous.
   size_t host() const { return prepare_.rendezvous_node(); }
   void SetHost(size_t host) { prepare_.set_rendezvous_node(static_cast<uint32_t>(host)); }
   // Sets the addresses of the newest connection to the node.
@@ -39,19 +40,20 @@ class NodeRequests {
   size_t PrepareBytes() const { return prepare_.ByteSizeLong(); }
   pb::PrepareRequest PrepareFor(size_t index) const;
 
-  // Whether SetRun was called, so the job runs. Precondition of the functions below.
+  // Returns whether SetRun was called and the job runs. Precondition of the functions below: the
+  // job runs.
   bool running() const { return run_.has_value(); }
   void SetRun(pb::RunRequest run) { run_ = std::move(run); }
   pb::Device device() const { return run_->device(); }  // kind of the job's devices
   pb::RunRequest RunFor(size_t index) const;
-  // Sets the new host of the rendezvous. `opened` is its answer.
+  // Sets the new host of the rendezvous. `opened` is the answer of the new host.
   void MoveHost(size_t host, const pb::RendezvousOpened& opened);
   // Returns the endpoints at which the node can reach the rendezvous.
   std::vector<std::string> EndpointsFor(size_t index) const;
 
  private:
-  // Whether the node's own command decides what the node runs (pb::OwnPart), so that this is not
-  // sent over the network.
+  // Returns whether the node's own command decides what the node runs (pb::OwnPart), so that this
+  // is not sent over the network.
   bool HasOwnPart(size_t index) const {
     return options_.plan.launcher == Launcher::kPerNode && index > 0;
   }

@@ -42,7 +42,7 @@ struct JobInfo {
   // that are not absent.
   std::vector<uint32_t> members;
   std::vector<std::string> losses;  // one sentence for each loss of a node that reconnected later
-  // The cause if a node's agent sent an invalid message.
+  // Cause of the end if a node's agent sent an invalid message; otherwise nullopt.
   std::optional<pb::Cause> broke_rules = {};
   size_t rendezvous_node = 0;
   uint32_t world_size = 0;  // number of ranks of the newest attempt that was seen to start
@@ -55,7 +55,7 @@ struct JobEnd {
   int exit_code = 0;
   std::vector<uint32_t> members;  // nodes of the final attempt, ascending
   std::vector<uint32_t> victims;  // ranks that failed because of `cause`
-  // True if every rank of the final attempt saved and stopped; not a failure.
+  // True if every rank of the final attempt saved and stopped on request, which is not a failure.
   bool saved_on_request = false;
   // Further facts for the user, such as nodes lost besides the cause.
   std::vector<std::string> remarks;

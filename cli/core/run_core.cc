@@ -13,7 +13,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kUnevenEnd(60'000);  // time from the newest success of a rank to the warning
+// Time from a rank's newest success to the warning about ranks that still run.
+constexpr milliseconds kUnevenEnd(60'000);
 
 }  // namespace
 
@@ -194,7 +195,8 @@ bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
     return false;
   }
   if (failover_.IsHostLost() || node.prepared_for != requests_.host()) {
-    nodes_.SayGoodbye(index);  // the node's agent knows another host of the rendezvous
+    // Needed because the node's agent was sent another host of the rendezvous.
+    nodes_.SayGoodbye(index);
     Reconnect(index);
     return false;
   }

@@ -37,7 +37,7 @@ class RunCore {
   void OnLinkEnded(size_t index, bool is_empty, const std::string& last_output);
   // Tries to reconnect to a lost node, unless the job is ending or continues without it.
   void Reconnect(size_t index);
-  // Handle the results of attempts to reach a node again. Return whether the node is connected.
+  // Handles the result of an attempt to reach a node again. Returns whether the node is connected.
   bool OnConnected(size_t index, Result<NodeAddresses> addresses);
   bool OnPrepared(size_t index, Result<pb::PreparedNode> info);
 
@@ -52,8 +52,8 @@ class RunCore {
 
  private:
   struct Peer {
-    int attempts = 0;       // attempts to reconnect to the node since its ranks last started
-    bool is_tried = false;  // an attempt to reach the node is in progress
+    int attempts = 0;  // number of attempts to reconnect to the node since its ranks last started
+    bool is_tried = false;  // true while an attempt to reach the node is in progress
   };
 
   void Connect(size_t index);
@@ -67,9 +67,10 @@ class RunCore {
   const ContactCore& contact_;
   const FailoverCore& failover_;
   SessionOutbox& out_;
-  std::vector<Peer> peers_;                          // indexed by node
-  size_t most_slots_ = 0;                            // largest number of slots of a node
-  std::map<size_t, Clock::time_point> given_up_at_;  // when nodes were first reported as lost
+  std::vector<Peer> peers_;  // reconnection state of each node, indexed by node
+  size_t most_slots_ = 0;    // largest number of slots of a node
+  // Times at which nodes were first reported as lost, by node.
+  std::map<size_t, Clock::time_point> given_up_at_;
   // Time of the newest success of a rank in this attempt; nullopt once it is reported.
   std::optional<Clock::time_point> newest_success_;
 };

@@ -20,14 +20,15 @@ inline constexpr size_t kSessionTimers = 4;
 // In all actions, `node` is an index into the plan's nodes.
 namespace action {
 
-// Logs a line of dslaunch's own. Created only if the log level includes the line.
+// An action that logs a message of dslaunch itself. Created only if the log level includes the
+// message.
 struct Log {
   LogLevel level;
   std::string text;
 };
 
-// Adds a line to events.jsonl. `text` is the job's folder on the node, a message, or the name of a
-// signal.
+// An action that adds a line to events.jsonl. `text` is the job's folder on the node, a message, or
+// the name of a signal.
 struct Record {
   enum class Kind { kConnected, kFailed, kLost, kInterrupted };
   Kind kind;
@@ -35,48 +36,51 @@ struct Record {
   std::string text;
 };
 
-// Shows the output of `ranks` ranks from now on.
+// An action that sets the number of ranks whose output is shown from now on.
 struct ShowRanks {
   size_t ranks;
 };
 
-// Connects to a node; answered by OnConnected. `attempt` 0 connects at once. A larger `attempt`
-// first waits for the pause after that many attempts (PauseAfter with attempt - 1).
+// An action that connects to a node; answered by OnConnected. `attempt` 0 connects at once. A
+// larger `attempt` first waits for the pause after that many attempts (PauseAfter with attempt -
+// 1).
 struct Connect {
   size_t node;
   int attempt;
 };
 
-// Stops connecting; attempts that wait for their pause are dropped.
+// An action that stops connecting to nodes and drops attempts that wait for their pause.
 struct StopConnecting {};
 
-// Prepares a node; answered by OnPrepared. LaunchSession adds the credentials to `request`.
+// An action that prepares a node; answered by OnPrepared. LaunchSession adds the credentials to
+// `request`.
 struct Prepare {
   size_t node;
   pb::PrepareRequest request;
 };
 
-// Starts the stream of the node's events, which are delivered by OnListening, OnEvent and
-// OnStreamEnd.
+// An action that starts the stream of a node's events, which are delivered by OnListening, OnEvent
+// and OnStreamEnd.
 struct Run {
   size_t node;
   pb::RunRequest request;
 };
 
-// Renews the node's lease; answered by OnRenewed.
+// An action that renews a node's lease; answered by OnRenewed.
 struct Renew {
   size_t node;
   std::optional<uint64_t> last_seen_us;
   milliseconds timeout;
 };
 
-// Sends a node the request for a failover; answered by OnFailoverAnswered within kCallTimeout.
+// An action that sends a node the request for a failover; answered by OnFailoverAnswered within
+// kCallTimeout.
 struct Failover {
   size_t node;
   pb::FailoverRequest request;
 };
 
-// Stops the ranks of a node because of `cause`. Has no answer.
+// An action that stops the ranks of a node because of `cause`. Has no answer.
 struct Stop {
   size_t node;
   pb::Cause cause;
@@ -87,46 +91,46 @@ struct Signal {
   int signal_number;
 };
 
-// Shows the positions of the threads of these nodes' ranks. Has no answer.
+// An action that shows the call stacks of the threads of these nodes' ranks. Has no answer.
 struct ShowStacks {
   std::vector<size_t> nodes;
 };
 
-// Detaches a node; answered by OnDetached.
+// An action that detaches a node; answered by OnDetached.
 struct Detach {
   size_t node;
 };
 
-// Closes this end of the connection. A supervisor without processes then ends; any other supervisor
-// tears its node down.
+// An action that closes this end of a node's connection. A supervisor without processes then ends;
+// any other supervisor tears its node down.
 struct Goodbye {
   size_t node;
 };
 
-// Ends the connection at once in both directions; pending calls fail.
+// An action that ends a node's connection at once in both directions; pending calls fail.
 struct Abort {
   size_t node;
   std::string why;
 };
 
-// Waits for the end of a link; answered by OnLinkEnded when the supervisor has ended, its
-// connection is lost or `limit` has passed.
+// An action that waits for the end of a link; answered by OnLinkEnded when the supervisor has
+// ended, its connection is lost or `limit` has passed.
 struct AwaitEnd {
   size_t node;
   milliseconds limit;
 };
 
-// Stops showing output of ranks and waiting for it. Used if the reader of this process's output has
-// stalled, because the reports of the nodes wait behind the output.
+// An action that stops showing output of ranks and waiting for it. Used if the reader of this
+// process's output has stalled, because the reports of the nodes wait behind the output.
 struct DropOutput {};
 
-// Sets a timer, replacing its earlier time; answered by the matching On...Timer.
+// An action that sets a timer, replacing its earlier time; answered by the matching On...Timer.
 struct SetTimer {
   SessionTimer timer;
   Clock::time_point when;
 };
 
-// Ends the session, whose result SessionCore::End returns. Always the last action.
+// An action that ends the session, whose result SessionCore::End returns. Always the last action.
 struct Finish {};
 
 }  // namespace action

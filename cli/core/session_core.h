@@ -55,7 +55,8 @@ class SessionCore {
   Actions Start(Clock::time_point now);
   // Fails the session, because the job's keys cannot be created.
   Actions OnCannotStart(Error error, Clock::time_point now);
-  // OnConnected and OnPrepared also handle the answers of later attempts to reach a node.
+  // Handles the result of connecting to a node or of preparing it, both at the start and when the
+  // node is reached again.
   Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
   Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
@@ -70,8 +71,8 @@ class SessionCore {
   // empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
-  // These methods are described at FailoverCore::OnAnswered, ContactCore::OnRenewed and
-  // EndCore::OnDetached.
+  // Handles the answer to an action, as FailoverCore::OnAnswered, ContactCore::OnRenewed and
+  // EndCore::OnDetached describe.
   Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened,
                              Clock::time_point now);
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);

@@ -18,7 +18,7 @@ class SessionNodes {
  public:
   struct Node {
     const Host* planned = nullptr;
-    // Whether the node was reached at least once. The fields below describe the newest connection.
+    // True if the node was reached at least once. The fields below describe the newest connection.
     bool is_reached = false;
     bool is_preparing = false;
     size_t prepared_for = 0;  // host of the rendezvous that was sent to the node's agent
@@ -33,7 +33,7 @@ class SessionNodes {
     bool is_seen() const { return is_reached && !ended; }
   };
 
-  // The arguments must outlive this object.
+  // Creates an entry for each node of the plan. All arguments must outlive this object.
   SessionNodes(const SessionOptions& options, NodeRequests& requests, SessionOutbox& out);
 
   size_t size() const { return nodes_.size(); }
@@ -41,10 +41,10 @@ class SessionNodes {
   const Node& operator[](size_t index) const { return nodes_[index]; }
   const std::vector<std::string>& names() const { return names_; }
 
-  // Called when the connection to a new agent of a node is made.
+  // Records a new connection to an agent of the node.
   void OnReached(size_t index, NodeAddresses addresses);
   void Prepare(size_t index);
-  // Called when the node has answered, also with an error.
+  // Records that the node has answered the request to prepare, successfully or with an error.
   void OnPrepareAnswered(size_t index) { nodes_[index].is_preparing = false; }
   void OnPrepared(size_t index, pb::PreparedNode info);
   // Sends the request to run to a node that is prepared, for the first time or again.

@@ -17,41 +17,43 @@ namespace dslaunch {
 
 namespace session_request {
 
-// Starts the watch for silent nodes. Made once all nodes have received the request to run.
+// A request to start the watch for silent nodes. Made once all nodes have received the request to
+// run.
 struct BeginWatch {};
 
-// Stops the job if it cannot start without the node.
+// A request to stop the job if it cannot start without the node.
 struct LoseAtStart {
   size_t node;
   std::string why;
 };
 
-// Stops every connected node except `except`, and starts the time limit for their ends.
+// A request to stop every connected node except `except`, and to start the time limit for their
+// ends.
 struct StopJob {
   pb::Cause cause;
   size_t except;
 };
 
-// Tries to reconnect to a node; see RunCore::Reconnect.
+// A request to try to reconnect to a node; see RunCore::Reconnect.
 struct Reconnect {
   size_t node;
 };
 
-// Stops connecting to nodes.
+// A request to stop connecting to nodes.
 struct StopConnecting {};
 
-// Starts the time limit for the nodes' ends.
+// A request to start the time limit for the nodes' ends.
 struct BoundEnd {};
 
-// Stops waiting for the nodes that have not ended, and ends the session.
+// A request to stop waiting for the nodes that have not ended, and to end the session.
 struct GiveUpWaiting {};
 
-// Keeps a node that was reported as lost but has joined the new rendezvous.
+// A request to keep a node that was reported as lost but has joined the new rendezvous.
 struct Keep {
   size_t node;
 };
 
-// Ends the session. Made once no node is needed any more.
+// A request to end the session. Made once no node is needed any more.
 struct Finish {};
 
 }  // namespace session_request

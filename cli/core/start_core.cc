@@ -103,7 +103,7 @@ void StartCore::OnAllConnected() {
   PrepareMore();
 }
 
-// Prefers a node with ranks to a spare.
+// Chooses the host among the reached nodes. Prefers a node with ranks to a spare.
 void StartCore::ChooseHost() {
   using Node = SessionNodes::Node;
   const std::vector<Node>& nodes = nodes_.all();
@@ -116,7 +116,8 @@ void StartCore::ChooseHost() {
 
 // --- Preparing ---
 
-// Nodes that wait for their turn keep their lease, because it is renewed meanwhile.
+// Prepares more nodes, as long as the limit of pending requests allows it. Nodes that wait for
+// their turn keep their lease, because it is renewed meanwhile.
 void StartCore::PrepareMore() {
   for (; num_preparing_ < most_preparing_ && next_to_prepare_ < nodes_.size(); ++next_to_prepare_) {
     if (!nodes_[next_to_prepare_].is_reached) continue;

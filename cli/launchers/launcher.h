@@ -1,5 +1,5 @@
-// Defines the launchers, which are the ways in which the agents of a job are started. LauncherTable
-// has a row for each launcher, which is all that other folders use of it.
+// Defines the launchers, which are the ways to start the agents of a job. Other folders use a
+// launcher only through its row in LauncherTable.
 #pragma once
 
 #include <string>
@@ -44,7 +44,7 @@ struct LauncherRow {
   std::string_view shown_name = {};
   std::string_view reached_by = {};
   bool needs_nodes = false;      // whether a hostfile or a batch system's list of nodes is needed
-  bool takes_arguments = false;  // whether --launcher_args is accepted, for `program`
+  bool takes_arguments = false;  // whether --launcher_args is accepted and passed to `program`
   // Whether the programs on the nodes have this process's environment.
   bool carries_environment = false;
   bool in_step = false;    // whether agents run in a step whose end signals all its processes

@@ -50,7 +50,8 @@ struct CommandFailure {
   bool operator==(const CommandFailure&) const = default;
 };
 
-// The properties in which these launchers differ. A function that is nullptr is not needed.
+// The properties of a launcher that starts a program on all nodes at once. A launcher does not need
+// the functions that are nullptr.
 struct StartAll {
   // The word of the script that the launcher replaces by the node's place, which is the node's
   // index, or its host if `place_is_host`.
@@ -81,15 +82,16 @@ struct StartAll {
   PortRange (*ports)() = nullptr;
 };
 
-// Defined in mpirun.cc, pbsdsh.cc, pdsh.cc and srun.cc. With srun a step gets the share of each
-// node, so nodes with unequal shares are separate components on its command line.
+// The launchers of this kind, defined in mpirun.cc, pbsdsh.cc, pdsh.cc and srun.cc. With srun, a
+// step gets the share of each node, so nodes with unequal shares are separate components on its
+// command line.
 extern const StartAll kMpirun;
 extern const StartAll kPbs;
 extern const StartAll kPdsh;
 extern const StartAll kSrun;
 
-// Calls `complete`. Precondition of this function and those below: the launcher's row has
-// `start_all`.
+// Returns the launcher's program after adding options with `complete`. Precondition of this
+// function and those below: the launcher's row has `start_all`.
 LauncherProgram MakeLauncherProgram(Launcher launcher, std::vector<std::string> words, bool is_root,
                                     const std::function<const char*(const char*)>& getenv);
 

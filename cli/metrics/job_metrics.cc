@@ -425,7 +425,7 @@ class JobMetrics::Renderer {
              [](const RankView& rank) { return static_cast<double>(rank.goodput->copied_step()); });
   }
 
-  // Adds a sample for each rank that has stored such a state.
+  // Adds a sample for each rank for which `has` reports a stored state.
   template <class Value>
   void OfStored(const MetricsWriter::Family& family, bool (pb::RankGoodput::*has)() const,
                 Value value) {

@@ -22,8 +22,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostConnections = 16;       // if exceeded, a new connection is closed at once
-constexpr std::chrono::seconds kPatience(5);  // limit of a request with its answer
+// Limit of open connections; further connections are closed at once.
+constexpr size_t kMostConnections = 16;
+constexpr std::chrono::seconds kPatience(5);  // time limit for a request and its answer
 constexpr size_t kLeastTokenBytes = 16;
 constexpr size_t kMostTokenBytes = 512;
 constexpr char kTokenOption[] = "--metrics_token_file ";
@@ -173,7 +174,8 @@ Result<void> MetricsServer::OpenSocket(const std::string& path) {
     ::unlink(path.c_str());
   }
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const mode_t before = ::umask(0177);  // other users cannot connect from the first moment on
+  // Makes the socket inaccessible to other users from its creation.
+  const mode_t before = ::umask(0177);
   const int bound =
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const int error_number = errno;

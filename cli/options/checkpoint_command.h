@@ -19,11 +19,11 @@ struct CheckpointCommand {
   std::string out;          // output of export and convert; second checkpoint of diff
   std::string to;           // for convert: target format; empty for safetensors
   std::string dtype;        // for export and convert: target dtype; empty to keep the dtype
-  std::string prefix;       // option of `convert` only
-  std::string key;          // option of `convert` only
-  bool force = false;       // option of `export` and `convert`
-  bool merge_lora = false;  // option of `export` only
-  bool json = false;        // option of `ls` and `diff`
+  std::string prefix;       // value of --prefix, an option of `convert` only
+  std::string key;          // value of --key, an option of `convert` only
+  bool force = false;       // whether --force was given to `export` or `convert`
+  bool merge_lora = false;  // whether --merge_lora was given to `export`
+  bool json = false;        // whether --json was given to `ls` or `diff`
 };
 
 // Returns the rows of the checkpoint commands in the table of all commands.

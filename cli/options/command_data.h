@@ -16,14 +16,15 @@ struct OptionData {
   // Kind of value: "flag", "text", "number", "seconds", "choice", "file" or "folder".
   std::string kind;
   std::vector<std::string> choices;  // accepted values if the choice is fixed, otherwise empty
-  // Empty if the option has no default, or if `help` explains a default that varies.
+  // Default value as the user would type it; empty if the option has no default, or if `help`
+  // explains a default that varies.
   std::string default_value;
   std::string help;     // description without a full stop and without the default
   std::string group;    // heading in --help under which the option is listed
   std::string refusal;  // reason why the option is refused, and a hint; empty if it is accepted
   // Environment variable that supplies the default, such as "PET_NNODES"; empty if none does.
   std::string variable;
-  // Whether the `launch` section of dslaunch.yaml may contain the option.
+  // True if the `launch` section of dslaunch.yaml may contain the option.
   bool in_launch_file = false;
   bool from_deepspeed = false;
   bool from_torchrun = false;

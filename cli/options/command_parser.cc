@@ -97,7 +97,8 @@ Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word
     return WrongUse("option " + Quoted(typed) + " could be one of " + list + "; write it out");
   }
   const bool is_whole = typed.size() > 2 && found.spec != nullptr;
-  // For example, "-mca" is not -m with the value "ca".
+  // An option of another launcher is not split into a letter and a value: "-mca" is not -m with the
+  // value "ca".
   const bool is_other = word.size() > 2 && word[1] != '-' && !RemedyIn(part.table, word).empty();
   if (found.spec == nullptr || (!is_whole && (is_other || LacksADash(part.table, word))))
     return UnknownOption(part, word);

@@ -30,21 +30,23 @@ struct LinePart {
 // help.
 Error UsageError(const std::string& what, std::string_view help);
 
-// Reads the options from words[begin] up to "--" or the first word that is not an option. Errors of
-// this function and of ReadOptionsAndArguments are kUsage and do not name a help command.
+// The options at the beginning of a command line, and the index of the word that follows them.
 struct LeadingOptions {
   OptionLayer options;
   size_t next = 0;  // index of the first word after the options and after "--"
 };
+// Reads the options from words[begin] up to "--" or the first word that is not an option. Errors of
+// this function and of ReadOptionsAndArguments are kUsage and do not name a help command.
 Result<LeadingOptions> ReadLeadingOptions(const LinePart& part,
                                           const std::vector<std::string>& words, size_t begin);
 
-// Reads all words from words[begin] as options and arguments in any order. All words after "--" are
-// arguments.
+// The options and arguments of a command line.
 struct OptionsAndArguments {
   OptionLayer options;
   std::vector<std::string> arguments;
 };
+// Reads all words from words[begin] as options and arguments in any order. All words after "--" are
+// arguments.
 Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
                                                     const std::vector<std::string>& words,
                                                     size_t begin);

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// The program's name if the command line has no program, because the launch options require one.
+// Stands for the program if the command line has none, because the launch options require a
+// program.
 constexpr char kNoProgram[] = "true";
 
 Error DoctorUsage(const std::string& what) {

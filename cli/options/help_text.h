@@ -14,7 +14,7 @@ std::string HelpAllText();  // help with all options except those of HelpLaunche
 // Returns the help with the options that exist only for command lines of other launchers.
 std::string HelpLaunchersText();
 
-// Return the help of a command, or of the family of commands that share the first word, such as
+// Returns the help of a command, or of the family of commands that share the first word, such as
 // "train", "logs" or "hostfile".
 std::string CommandHelpText(std::string_view family);
 std::string CommandHelpText(const CommandSpec& command);

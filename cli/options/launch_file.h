@@ -23,9 +23,9 @@ struct LaunchFile {
   bool has_recipe = false;  // whether the file has other sections besides `launch`
 };
 
-// Parse the text of a run file, or read it from `path`. Both functions check the structure of the
-// file and the names of options; the readers of the options check the values. Errors are kBadInput
-// and name `source`:line:column and the key.
+// Reads a run file from its text or from `path`. Checks the structure of the file and the names of
+// options; the readers of the options check the values. Errors are kBadInput and name
+// `source`:line:column and the key.
 Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& source,
                                    const OptionTable& table);
 

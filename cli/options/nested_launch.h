@@ -23,7 +23,7 @@ struct NestedLaunch {
   OptionLayer options;               // options of the command line and of the launcher
   std::vector<std::string> program;  // program that the launcher would start in each rank
   std::string notice;                // message for the user about the replacement
-  // Whether the launcher is torchrun, which starts one rank per node by default.
+  // True if the launcher is torchrun, which starts one rank per node by default.
   bool replaces_torchrun = false;
 };
 

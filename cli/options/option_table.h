@@ -96,7 +96,7 @@ struct OptionSpec {
   bool accelerate = false;  // the option exists in `accelerate launch` 1.15
   bool common = false;      // true if --help shows the option; false if only --help_all does
   bool repeatable = false;  // every occurrence counts, not only the last
-  // Whether an empty value is accepted and means that the option is not given, as in the original
+  // True if an empty value is accepted and means that the option is not given, as in the original
   // launcher.
   bool may_be_empty = false;
   bool line_only = false;  // true for a launch option that is not allowed in a run file
@@ -201,23 +201,25 @@ std::vector<const CommandSpec*> CommandsOf(std::string_view family);
 // Returns the usage line, such as "dslaunch logs JOB [options]".
 std::string UsageOf(const CommandSpec& command);
 
-// Returns the command that `word` most likely means, as typed after "dslaunch": "train" for trian,
-// "stop JOB" for kill; empty if no command is similar. `only_command` is set if `word` cannot be
-// meant as the name of a program, because no job runs a program of that name on all slots.
-// Precondition: `word` is not the name of a command.
+// The result of FindMeantCommand.
 struct MeantCommand {
   std::string command;
   bool only_command = false;
 };
+// Returns the command that `word` most likely means, as typed after "dslaunch": "train" for trian,
+// "stop JOB" for kill; empty if no command is similar. `only_command` is set if `word` cannot be
+// meant as the name of a program, because no job runs a program of that name on all slots.
+// Precondition: `word` is not the name of a command.
 MeantCommand FindMeantCommand(const std::string& word);
 
-// Finds an option by one of its names, such as "--num-gpus" or "-H". Also accepts an unambiguous
-// prefix of a name of deepspeed or torchrun, because their parsers accept prefixes.
+// The result of FindOption.
 struct FoundOption {
   const OptionSpec* spec = nullptr;
   // The options that an ambiguous prefix could mean, at least two; otherwise empty.
   std::vector<std::string> candidates;
 };
+// Finds an option by one of its names, such as "--num-gpus" or "-H". Also accepts an unambiguous
+// prefix of a name of deepspeed or torchrun, because their parsers accept prefixes.
 FoundOption FindOption(const OptionTable& table, std::string_view name);
 
 }  // namespace dslaunch

@@ -16,8 +16,8 @@
 
 namespace dslaunch {
 
-// Reports an invalid value of an option. Thrown by readers, and converted to an Error where a table
-// is read (option_layers.h, command_parser.h).
+// An invalid value of an option. Thrown by readers, and converted to an Error where a table is read
+// (option_layers.h, command_parser.h).
 class ValidationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -219,8 +219,8 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   if (flags.given.contains("--rdzv_id")) options.run_id = flags.rdzv_id;
   const std::optional<int> most = options.max_nodes ? options.max_nodes : options.num_nodes;
   if (flags.no_ssh || flags.node_rank || flags.rdzv_endpoint) {
-    // Without a given number of nodes, torchrun assumes 1, but DeepSpeed takes the number from the
-    // hostfile.
+    // If the number of nodes is not given, torchrun assumes 1, but DeepSpeed takes the number from
+    // the hostfile. So with --no_ssh or a minimum, the number is unknown.
     const bool unknown = !most && (flags.no_ssh || options.min_nodes);
     if (most == 1 || (!most && !unknown)) return ApplySingleNode(flags);
     return OnePerNode(flags, most);

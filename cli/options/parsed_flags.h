@@ -27,7 +27,7 @@ struct ParsedFlags {
   LaunchOptions options;                     // values that depend on a single option
   std::set<std::string, std::less<>> given;  // names of the given options, such as "--tee"
 
-  // The numbers of nodes and ranks.
+  // Options that set the numbers of nodes and ranks.
   std::optional<int> num_nodes;
   std::optional<int> num_processes;  // total number of processes on all nodes
   std::optional<NodeRange> nnodes;
@@ -35,7 +35,7 @@ struct ParsedFlags {
   std::optional<int> max_elastic;
   bool elastic_training = false;
 
-  // The options by which nodes find each other.
+  // Options that determine how nodes find each other.
   bool standalone = false;
   bool no_ssh = false;
   std::optional<int> node_rank;

@@ -38,7 +38,7 @@ namespace dslaunch {
 // get only some states of redrawn lines (RedrawnLines). A template for tags applies to all outputs.
 class JobOutput {
  public:
-  // The referenced objects must outlive this object.
+  // Prepares to print on `terminal`. `loop` and `terminal` must outlive this object.
   JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags = {});
 
   // Sets the maximum number of ranks whose output is printed. Lines are not folded before this

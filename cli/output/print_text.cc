@@ -64,7 +64,7 @@ bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
   spec.executable = pager.front();
   spec.argv = pager;
   spec.env = CurrentEnvironment();
-  // Git sets these options for less too, unless the user chose others.
+  // Runs less with the options that git uses, unless the user has set other options.
   if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");
   spec.stdin_fd = input.get();
   spec.stdout_fd = STDOUT_FILENO;

@@ -103,7 +103,8 @@ std::optional<size_t> ScreenLines::Control(std::string_view text) {
       row().at_start = true;
       return end + 1;
     case 'K':
-      if (number == 0 && !row().at_start) return end + 1;  // no text is right of the cursor
+      // The cursor is at the end of the row, so nothing is erased.
+      if (number == 0 && !row().at_start) return end + 1;
       row().text.clear();
       row().is_redrawn = true;
       return end + 1;

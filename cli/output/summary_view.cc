@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// Most lines that are repeated although they are already on the terminal.
+// Largest number of lines that are repeated although they are already on the terminal.
 constexpr size_t kMaxShownLines = 3;
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxVictimsQuoted = 8;
@@ -207,8 +207,8 @@ std::vector<std::string_view> LastLines(std::string_view text, size_t most) {
 
 namespace {
 
-// Returns whether a restart can help. Omits the line of output that shows this if that line is
-// shown already.
+// Returns a line about whether a restart can help. Omits the line of output that shows this if that
+// line is shown already.
 std::string RestartLine(const EndCause& cause, bool lines_are_shown) {
   if (cause.restart == EndCause::Restart::kUnknown) return "";
   const bool is_known = cause.restart_line == cause.evidence ||

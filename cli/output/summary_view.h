@@ -1,5 +1,5 @@
-// Formats the summary at the end of a job: its first cause, the last lines of that rank, and how
-// the other ranks ended.
+// Formats the summary at the end of a job: its first cause, the last lines of the rank that failed
+// first, and how the other ranks ended.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +35,17 @@ struct EndCause {
   int signal = 0;     // for kWorkerSignal and kInterrupted: number of the signal
   bool core_dumped = false;
   bool out_of_memory = false;
-  // Whether the error of the rank is about another rank, and no rank left an error of its own.
+  // True if the error of the rank is about another rank, and no rank left an error of its own.
   bool victim = false;
   bool timed_out = false;  // whether the victim timed out waiting for another rank
-  // Whether starting the program again can help, according to the text of the failure.
+  // The prospect of starting the program again, according to the text of the failure.
   enum class Restart { kUnknown, kCanHelp, kCannotHelp };
   Restart restart = Restart::kUnknown;
   std::string restart_reason;  // clause with the reason for `restart`; empty if unknown
   std::string restart_line;    // line of output that shows the reason; empty if unknown
   // The text that shows the cause, or the program's own error; empty if neither is known.
   std::string evidence;
-  // One sentence, which is the first line of the summary except for the kinds of workers.
+  // One sentence, which is the first line of the summary unless the cause is the end of a rank.
   std::string message;
   std::string last_lines;  // last output of the rank, unmodified
   bool was_shown = false;  // whether the last lines are already on the terminal
@@ -99,7 +99,7 @@ struct JobSummary {
   // evaluation was reported.
   std::optional<std::vector<std::pair<std::string, double>>> result;
   int exit_code = 0;  // exit code of dslaunch for the job
-  // Whether every rank saved and stopped on request, which is not a failure.
+  // True if every rank saved and stopped on request, which is not a failure.
   bool saved_on_request = false;
 };
 

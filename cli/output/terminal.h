@@ -46,7 +46,7 @@ class Terminal {
   // Returns whether live lines are shown, because stderr is a terminal that can redraw a line.
   bool has_live_line() const { return has_live_line_; }
 
-  // Return the current size of the terminal at stderr.
+  // Returns the current size of the terminal at stderr, in characters.
   int columns() const;
   int rows() const;
 
@@ -112,7 +112,7 @@ class Terminal {
   UniqueFd writable_;  // watches the streams that have pending bytes
   Stream out_;
   Stream err_;
-  // Whether both streams lead to the same terminal; all output then uses out_ to keep its order.
+  // True if both streams lead to the same terminal. All output then uses out_ to keep its order.
   bool same_ = false;
   bool has_live_line_ = false;
   bool has_colors_ = false;

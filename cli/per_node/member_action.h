@@ -20,70 +20,72 @@ inline constexpr size_t kMemberTimers = 3;
 
 namespace member_action {
 
-// Logs a line of dslaunch's own for the user.
+// An action that logs a message of dslaunch itself for the user.
 struct Log {
   LogLevel level;
   std::string text;
 };
 
-// Connects to node 0's command; answered by OnDialed within 20 s.
+// An action that connects to node 0's command; answered by OnDialed within 20 s.
 struct Dial {};
 
-// Sends a message to node 0's command if it is connected.
+// An action that sends a message to node 0's command if it is connected.
 struct Send {
   pb::NodeMessage message;
 };
 
-// Closes the connection to node 0's command.
+// An action that closes the connection to node 0's command.
 struct Disconnect {};
 
-// Starts this node's agent and sends it the program that may run on this node; answered by
-// OnAgentStarted.
+// An action that starts this node's agent and sends it the program that may run on this node;
+// answered by OnAgentStarted.
 struct StartAgent {
   std::string name;  // name of this node in the job
 };
 
-// Starts to transfer the agent's stream to node 0 and to show the agent's events. Answered by
-// OnEvent, OnShown and OnAgentStreamEnd.
+// An action that starts to transfer the agent's stream to node 0 and to show the agent's events.
+// Answered by OnEvent, OnShown and OnAgentStreamEnd.
 struct ServeAgent {};
 
-// Ends the input of the agent's stream. The agent then ends once it has no processes.
+// An action that ends the input of the agent's stream. The agent then ends once it has no
+// processes.
 struct EndStream {};
 
-// Closes the agent's stream in both directions, on which the agent ends its ranks.
+// An action that closes the agent's stream in both directions, which makes the agent end its ranks.
 struct CloseStream {};
 
-// Renews the lease that the agent holds from its front end.
+// An action that renews the lease that the agent holds from its front end.
 struct RenewLease {};
 
-// Sends a signal to the ranks of the agent.
+// An action that sends a signal to the ranks of the agent.
 struct SignalRanks {
   int signal_number;
 };
 
-// Stops this node's part of the job, because of `cause`.
+// An action that stops this node's part of the job because of `cause`.
 struct StopAgent {
   pb::Cause cause;
   bool kill_now;
 };
 
-// Waits for the end of the agent's supervisor, for at most `limit`; answered by OnAgentEnded.
+// An action that waits for the end of the agent's supervisor, for at most `limit`; answered by
+// OnAgentEnded.
 struct AwaitAgentEnd {
   milliseconds limit;
 };
 
-// Shows the output of `ranks` ranks from now on.
+// An action that sets the number of ranks whose output is shown from now on.
 struct ShowRanks {
   size_t ranks;
 };
 
-// Sets a timer, replacing its earlier time; answered by OnTimer.
+// An action that sets a timer, replacing its earlier time; answered by OnTimer.
 struct SetTimer {
   MemberTimer timer;
   Clock::time_point when;
 };
 
-// Ends the command. `text` is already logged; it is also written to the error file.
+// An action that ends the command. `text` is already logged; it is also written to the error file.
 struct End {
   int exit_code;
   std::string text;

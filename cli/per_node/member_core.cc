@@ -236,8 +236,8 @@ std::string MemberCore::StartedLine(const pb::Started& started) const {
 // Ends the agent once the output of its ranks is shown. Until then the agent's lease is renewed.
 void MemberCore::SayGoodbyeWhenShown(bool reader_makes_progress, Clock::time_point now) {
   if (!agent_ || agent_->ending) return;
-  // After a short job, the report that the ranks were started may arrive a moment later than the
-  // end.
+  // After a short job, the report that the ranks were started may arrive a moment after the end, so
+  // the agent is kept for kStartKnownWithin.
   const Clock::duration waited = now - agent_->goodbye_at;
   const bool need_not_wait = agent_->is_shown || (!agent_->started && waited >= kStartKnownWithin);
   if (need_not_wait || (waited >= kShowAtLeast && !reader_makes_progress)) {

@@ -1,5 +1,5 @@
-// Decides which place each node that connects to node 0's command gets, and when the job starts.
-// Uses no clock and no network.
+// Decides which place, an index among the job's nodes, each node that connects to node 0's command
+// gets, and when the job starts. Uses no clock and no network.
 #pragma once
 
 #include <cstdint>
@@ -81,8 +81,9 @@ class Admission {
 
   const AdmissionOptions options_;
   const Clock::time_point join_deadline_;
-  std::map<PeerId, Peer> peers_;  // in the order in which the peers joined
-  // Set while at least the least number of nodes has joined.
+  std::map<PeerId, Peer> peers_;  // peers by id, which is the order in which they joined
+  // End of the time for more nodes to join; set while at least the least number of nodes has
+  // joined.
   std::optional<Clock::time_point> last_call_ends_;
   std::vector<int> slots_;  // slots by place; empty until the job has started
   bool started_ = false;

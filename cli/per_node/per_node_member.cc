@@ -19,7 +19,8 @@ namespace {
 
 constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
 constexpr milliseconds kFlushWait(1'000);        // time for sending the last messages
-// Spreads the connections of many nodes to node 0 over time.
+// Longest random delay of a connection to node 0, in milliseconds. The delays spread the
+// connections of many nodes over time.
 constexpr unsigned kDialJitterMs = 100;
 
 MemberCoreOptions CoreOptions(const MemberOptions& options) {

@@ -45,7 +45,7 @@ struct MemberOptions : MemberCoreOptions {
   StartAgentFn start_agent;
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
-  std::string error_file;  // see SessionOptions::error_file
+  std::string error_file;  // file that also gets the first cause of a failure; may be empty
 };
 
 // Carries out the actions of a MemberCore on the connection to node 0, this node's agent and the
@@ -113,7 +113,7 @@ class MemberSession {
   // Declared before the loop, because handlers that the loop still holds keep the calls of the
   // agent from ending.
   std::unique_ptr<Agent> agent_;
-  // Kept because handlers that they posted may still be queued in the loop.
+  // Earlier agents, kept because handlers that they posted may still be queued in the loop.
   std::vector<std::unique_ptr<Agent>> past_;
   asio::io_context loop_{1};
   const std::shared_ptr<LoopPoster> poster_;

@@ -22,11 +22,11 @@ namespace dslaunch {
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
   struct Handlers {
-    // Called once, before the other handlers.
+    // Receives the request of the node's command. Called once, before the other handlers.
     std::function<void(const pb::AdmissionRequest&)> asks;
-    // The other end is not a node's command; `asks` is not called then.
+    // Receives the reason if the other end is not a node's command. `asks` is not called then.
     std::function<void(const std::string& why)> strange;
-    std::function<void()> gone;  // the connection has ended; called only after `asks`
+    std::function<void()> gone;  // called when the connection has ended, but only after `asks`
   };
 
   // Takes over an accepted connection. `fd` is the connected TCP socket. If `tls` is not null, the
@@ -41,7 +41,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Ends the connection; no handler is called afterwards.
   void Drop();
 
-  // Return the numeric address of the other end, and of this end.
+  // Returns a numeric address of the connection: the address of the other end, or of this end.
   const std::string& address() const { return address_; }
   const std::string& own_address() const { return own_address_; }
 

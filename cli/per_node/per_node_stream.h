@@ -31,7 +31,7 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
 
   void Start() { Read(); }
 
-  // Write the bytes that the other side sent to the local socket, or end the input of the local
+  // Writes the bytes that the other side sent to the local socket, or ends the input of the local
   // socket.
   void Deliver(std::string bytes);
   void DeliverEnd();

@@ -49,7 +49,8 @@ Result<UniqueFd> OpenTokenDescriptor(std::string_view text) {
   return UniqueFd(number);
 }
 
-// A random token of 32 hex digits has fewer different digits only once in ten million times.
+// Least number of different characters in a token. A random token of 32 hex digits has fewer
+// different digits only once in ten million times.
 constexpr size_t kMinDistinct = 8;
 
 // Returns whether the token consists of repetitions of a shorter text.

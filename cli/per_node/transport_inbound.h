@@ -38,8 +38,8 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
  public:
   using Log = std::function<void(const std::string& line)>;
 
-  // `listener` listens on a TCP port. `own` is the transport to the first node, which is this
-  // machine. `tls` is null without a token.
+  // Prepares the transport. `listener` listens on a TCP port. `own` is the transport to the first
+  // node, which is this machine. `tls` is null without a token.
   InboundTransport(UniqueFd listener, AdmissionOptions options, std::shared_ptr<TokenTls> tls,
                    std::unique_ptr<Transport> own);
 

@@ -14,7 +14,8 @@
 
 namespace dslaunch {
 
-// Limited because one environment variable carries the text.
+// Largest size of a configuration. The size is limited because one environment variable carries the
+// text.
 inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;
 
 struct AccelerateConfig {

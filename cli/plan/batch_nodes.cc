@@ -22,7 +22,8 @@ std::string_view TakeField(std::string_view& text) {
   return word;
 }
 
-// Collects nodes in the order in which they are first named. A node may be named several times.
+// Collects nodes in the order in which the list first names them. A node may be named several
+// times.
 class NodeCounter {
  public:
   explicit NodeCounter(const std::string& source) : source_(source) {}

@@ -4,7 +4,9 @@ namespace dslaunch {
 namespace {
 
 constexpr uint32_t kJoinMs = 30'000;
-constexpr uint32_t kReadyMs = 60'000;  // exceeds kSpawnTimeout, whose error names the program
+// Limit of the ready barrier in milliseconds. It exceeds kSpawnTimeout, whose error names the
+// program.
+constexpr uint32_t kReadyMs = 60'000;
 constexpr uint32_t kTeardownMs = 5'000;
 constexpr int kUsualRestarts = 3;
 constexpr int64_t kCheckSlackMs = 15'000;  // time for the checks of folders and for nvidia-smi

@@ -206,7 +206,8 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
                                   const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
   const bool carries = RowOf(plan.launcher).carries_environment || options.per_node;
-  // The folder is the same on every node, and only the nodes can check that it exists.
+  // The program runs in the same folder on every node. Only the nodes can check that the folder
+  // exists, so the path is not checked here.
   job.program.set_cwd(
       options.chdir.empty()
           ? info.cwd

@@ -11,10 +11,10 @@ namespace dslaunch {
 // A virtual environment or a conda prefix that the front end uses.
 struct FrontPython {
   std::string folder = {};  // absolute path; empty if no environment is used
-  // VIRTUAL_ENV or CONDA_PREFIX if that makes the environment active; empty if dslaunch is only
-  // installed in it.
+  // Variable that makes the environment active, VIRTUAL_ENV or CONDA_PREFIX; empty if dslaunch is
+  // only installed in the environment.
   std::string variable = {};
-  bool in_path = false;           // whether PATH contains its `bin`; false unless it is active
+  bool in_path = false;  // whether PATH contains the environment's `bin`; false unless active
   std::string installed_in = {};  // result of OwnPythonFolder()
   std::string other =
       {};  // a python3 in PATH that is not the system's if `folder` is empty, else empty

@@ -18,7 +18,7 @@ struct BuiltInRecipe {
 // one in the earlier folder is listed.
 std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders);
 
-// Formats the recipes as a table.
+// Returns the recipes as a table.
 std::string RecipeTable(const std::vector<BuiltInRecipe>& recipes);
 
 // Returns a table of the models and data that a plugin's library contains. Reads the library

@@ -30,7 +30,7 @@ constexpr std::string_view kHarmlessLastWords[] = {  // last words of a name
     "file",   "path",  "dir",  "folder", "name",  "size", "len",
     "length", "count", "type", "column", "index", "fd"};
 // Words of data sets and vocabularies before "token" and "key", which make a name harmless.
-constexpr std::string_view kHarmlessBefore[] = {  // before the last word
+constexpr std::string_view kHarmlessBefore[] = {  // words before the last word of a name
     "pad",  "eos",  "bos",   "unk",   "mask",  "sep",    "cls",    "special", "stop",
     "sort", "text", "label", "image", "input", "output", "target", "public",  "prompt"};
 
@@ -364,7 +364,7 @@ class Masker {
         continue;
       const size_t end =
           std::min(word.find_first_of(is_quoted ? "\"'`" : "&;\"'`}", begin), word.size());
-      if (is_quoted && end == word.size()) {  // the secret contains blanks
+      if (is_quoted && end == word.size()) {  // the secret continues after a blank
         next_ = Next::kQuoted;
         quote_ = word[begin - 1];
       }

@@ -169,13 +169,14 @@ Result<std::vector<SlurmNode>> ReadComponent(const GetVariable& getenv, int comp
     const char* variable;
     int SlurmNode::*count;
   };
-  // Without a requested number of tasks, SLURM_TASKS_PER_NODE counts the tasks that would fit,
-  // which is the number of cores if the job has the node alone.
+  // If no number of tasks was requested, SLURM_TASKS_PER_NODE counts the tasks that would fit,
+  // which is the number of cores if the job has the node alone. The variable is then ignored.
   const bool asked = !ValueOf(getenv, "SLURM_NTASKS", component).empty();
   for (const auto& [variable, count] : {PerNode{"SLURM_TASKS_PER_NODE", &SlurmNode::tasks},
                                         PerNode{"SLURM_JOB_CPUS_PER_NODE", &SlurmNode::cores}}) {
     std::vector<int> counts;
-    // Inside a step, SLURM_TASKS_PER_NODE lists the nodes of the step, not of the allocation.
+    // Inside a step, SLURM_TASKS_PER_NODE lists the nodes of the step, not of the allocation, so a
+    // list of the wrong length is ignored.
     if (count == &SlurmNode::tasks && !asked) continue;
     if (!ExpandCounts(ValueOf(getenv, variable, component), nodes.size(), counts)) continue;
     for (size_t i = 0; i < counts.size(); ++i) nodes[i].*count = std::max(counts[i], 1);

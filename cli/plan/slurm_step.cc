@@ -10,7 +10,8 @@
 namespace dslaunch {
 namespace {
 
-// The ports are below the range from which the kernel chooses ephemeral ports.
+// The range from which a step's port is derived. It is below the range from which the kernel
+// chooses ephemeral ports.
 constexpr uint32_t kFirstPort = 20'000;
 constexpr uint32_t kNumPorts = 12'000;
 

@@ -7,7 +7,8 @@
 namespace dslaunch {
 
 struct UserStdin {
-  // kNothing: closed, /dev/null or another device, or a file that was read to its end.
+  // The kind of stdin. kNothing stands for a closed stdin, /dev/null or another device, or a file
+  // that was read to its end.
   enum class Kind { kNothing, kTerminal, kPipe, kFile };
   Kind kind = Kind::kNothing;  // kPipe is used for sockets too
   // The nearest shell above this command with the same stdin, such as "bash (process 17)", which

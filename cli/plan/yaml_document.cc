@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxExpandedBytes = 4u << 20;  // most bytes of all values with aliases expanded
 constexpr size_t kMaxDepth = 64;
 
-// An error with its place. ParseYaml catches it.
+// An error at the position of `value`. ParseYaml catches it.
 struct BadYaml {
   const YamlValue& value;
   std::string what;

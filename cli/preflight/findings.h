@@ -28,8 +28,8 @@ struct MeasuredLink {
 // All measurements, including the repeated measurements of suspects.
 struct Bench {
   std::vector<MeasuredNode> nodes;
-  std::vector<Figure> figures;  // best figures of all looks; `node` is an index in `nodes`
-  // Figures of the first look, which measured all nodes alike, so their medians are used.
+  std::vector<Figure> figures;  // best figures of all measurements; `node` is an index in `nodes`
+  // Figures of the first measurement, which treated all nodes alike, so their medians are used.
   std::vector<Figure> first;
   std::vector<MeasuredLink> links;
   uint32_t gpus_needed = 0;  // number of GPUs that must be free on each node

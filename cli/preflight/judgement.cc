@@ -20,7 +20,7 @@ struct KindRow {
   const char* name;
   Unit unit;
 };
-// Rows in the order of FigureKind.
+// The names and units of figures, in the order of FigureKind.
 constexpr std::array<KindRow, kFigureKinds> kKinds = {{{"core", Unit::kFlops},
                                                        {"CPU share", Unit::kShare},
                                                        {"memory", Unit::kBytes},

@@ -22,7 +22,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
-// Limit for calls after their connection is shut down.
+// Limit for the end of calls after their connection is shut down.
 constexpr milliseconds kCallsEndWithin(10'000);
 constexpr size_t kStderrTailBytes = 4096;
 constexpr int kExited255 = 255 << 8;  // wait status of a program that could not be started

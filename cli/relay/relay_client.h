@@ -18,7 +18,8 @@ namespace dslaunch {
 // the relay and the programs that it runs. Thread-safe.
 class RelayClient : public ProgramStarter, public std::enable_shared_from_this<RelayClient> {
  public:
-  // Uses `link`, which must lead to an agent in the role kRelay on the node `node`.
+  // Prepares to start programs over `link`, which must lead to an agent in the role kRelay on the
+  // node `node`.
   RelayClient(std::string node, std::unique_ptr<NodeLink> link, std::shared_ptr<LoopThread> loop);
   ~RelayClient() override;
 

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// Time by which a node that does not answer, or whose login is slow, delays its group.
+// Longest time for which a node that does not answer, or whose login is slow, delays its group.
 constexpr milliseconds kNextRelayAfter(3'000);
 constexpr milliseconds kLoginWithin(10'000);
 constexpr milliseconds kRelayEndsWithin(2'000);  // limit after the end of the relay's last program

@@ -161,7 +161,7 @@ struct ReportData {
   bool ended = false;
   int exit_code = 0;  // exit code of the job; valid if `ended`
   int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;   // 0 if the job is running or the end is unknown
+  int64_t ended_unix_ms = 0;   // Unix time of the job's end; 0 if running or unknown
   int64_t made_unix_ms = 0;    // time at which the report was made
   int64_t copied_step = -1;    // newest step that all ranks have copied into memory; -1 if none
   int64_t copied_unix_ms = 0;  // Unix time of the copy of `copied_step`

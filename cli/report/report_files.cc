@@ -192,8 +192,8 @@ void KeepFirst(T one, std::vector<T>& all) {
   if (place == all.end() || place->attempt != one.attempt) all.insert(place, std::move(one));
 }
 
-// Keeps the lowest value of each figure. Only figures of devices have several values, and for them
-// a higher value is better.
+// Returns the value of each figure in `figures`. Only figures of devices have several values. Their
+// lowest value is kept, because a higher value is better.
 std::vector<ReportedPreflight::Value> PreflightValues(const Json& figures) {
   std::vector<ReportedPreflight::Value> values;
   std::vector<double> numbers;

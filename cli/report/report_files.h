@@ -16,7 +16,7 @@ inline constexpr size_t kMaxReportNameBytes = 200;
 // null are read as numbers that are not finite.
 RankMetrics ReadMetrics(std::string_view text);
 
-// Read run.json and profile.json. Return nullopt if `text` is not a JSON object.
+// Reads run.json or profile.json. Returns nullopt if `text` is not a JSON object.
 std::optional<ReportedRun> ReadRunInfo(std::string_view text);
 std::optional<RankProfile> ReadRankProfile(std::string_view text);
 

@@ -247,7 +247,8 @@ MemoryInfo MemoryOf(const ReportData& data) {
   for (const RankFiles& files : data.ranks) {
     if (!files.metrics) continue;
     for (const auto& [category, bytes] : files.metrics->memory) {
-      if (category == "tensors") continue;  // the maximum of the sum of all categories
+      // Not a category, but the maximum of the sum of all categories.
+      if (category == "tensors") continue;
       double& most = category == "peak_rss" ? info.peak_rss : row(category).measured;
       most = std::fmax(most, bytes);
     }

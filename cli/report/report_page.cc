@@ -15,7 +15,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxNamedNodes = 6;
-constexpr double kNotableSlower = 0.01;  // slowdown relative to the median rank
+// Least slowdown relative to the median rank that is mentioned.
+constexpr double kNotableSlower = 0.01;
 
 // A number that the page shows in large letters.
 struct Tile {
@@ -50,7 +51,7 @@ Tile RanksTile(const ReportData& data) {
       last != nullptr && !last->nodes.empty() ? last->nodes : data.nodes;
   std::string note =
       "on " + Count(nodes.size(), "node") + ": " + NameList(nodes, ", ", kMaxNamedNodes);
-  // Smaller differences are not mentioned, because process scheduling explains them.
+  // Process scheduling explains smaller differences, so they are not mentioned.
   if (const std::optional<JobPace> pace = PaceOf(data);
       pace && pace->ranks.size() > 1 && pace->ranks.front().slower >= kNotableSlower &&
       pace->ranks.front().own_s >= kLeastStragglerS) {

@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Sections in report_sections.cc show values of rank 0 over the steps.
+// Returns a section with values of rank 0 over the steps (report_sections.cc).
 Json LossSection(const ReportData& data);
 Json AccuracySection(const ReportData& data);
 // Returns the values of evaluations other than loss, accuracy and perplexity: a table, and a plot
@@ -20,10 +20,10 @@ Json LossScaleSection(const ReportData& data);
 Json ThroughputSection(const ReportData& data);
 Json MfuSection(const ReportData& data);
 
-// Defined in report_step_time.cc.
+// Returns the section about step times (report_step_time.cc).
 Json StepTimeSection(const ReportData& data);
 
-// Defined in report_tables.cc.
+// Returns a section with tables (report_tables.cc).
 Json OperatorsSection(const ReportData& data);
 Json CommunicationSection(const ReportData& data);
 Json MemorySection(const ReportData& data);

@@ -23,7 +23,8 @@ struct ShownRanks {
   bool operator==(const ShownRanks&) const = default;
 };
 
-// A choice of the ranks' streams in torchrun's form: one choice for all local ranks, or 0:3,1:1.
+// A choice of the ranks' streams in torchrun's form: one choice for all local ranks, or a choice
+// for each, such as 0:3,1:1.
 struct RankStreams {
   static constexpr unsigned kStdout = 1;
   static constexpr unsigned kStderr = 2;
@@ -60,7 +61,7 @@ struct PerNode {
   std::string host;              // host on which the other nodes reach node 0's command
   int port = 29'500;             // 0 for any port, in a job of one node
   std::string id = "none";       // distinguishes jobs that use the same host and port
-  // Whether this is node 0's command (is_host of rdzv_conf); nullopt if not given.
+  // True if this is node 0's command (is_host of rdzv_conf); nullopt if not given.
   std::optional<bool> is_host;
   // File with the secret that all nodes share (per_node_token.h).
   std::optional<std::string> token_file;
@@ -132,7 +133,7 @@ struct TrainOptions {
 struct TuneOptions {
   double budget_s = 600;
   std::string output;  // file for the recipe that is found; empty to name it after the recipe
-  // Whether to train with the recipe afterwards (DeepSpeed's --autotuning run).
+  // True to train with the recipe afterwards (DeepSpeed's --autotuning run).
   bool then_train = false;
   // The launch options on the command line, for the jobs of the search.
   std::vector<std::string> launch_words;
@@ -212,7 +213,7 @@ struct LaunchOptions {
   std::vector<std::string>
       ssh_command;            // the system's ssh with its options; empty for dslaunch's own client
   std::string agent_dir;      // value of AgentBinary::node_folder; empty for the default
-  std::optional<int> fanout;  // argument `asked` of RelayFanout
+  std::optional<int> fanout;  // value of --fanout; nullopt for the default of RelayFanout
   // A program with arguments that runs a command on {node} instead of SSH; empty if not given.
   std::vector<std::string> exec_command;
   std::vector<std::string> launcher_args;  // arguments for the launcher's program, such as mpirun
@@ -271,7 +272,7 @@ struct LaunchOptions {
 
   std::optional<int> max_restarts;   // nullopt if MakePolicy chooses
   int64_t memory_checkpoint = 0;     // steps between copies in memory; 0 to give ranks no memory
-  int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
+  int64_t restart_delay_ms = 1'000;  // pause before a restart; at most kMaxRestartDelayMs
   OnJoin on_join = OnJoin::kNextRestart;
   std::vector<RestartOn> restart_on;  // empty to restart after any failure
   OnHang on_hang = OnHang::kReport;
@@ -281,8 +282,8 @@ struct LaunchOptions {
   int64_t setup_hang_ms = 1'800'000;
   int64_t standstill_ms = 600'000;
   int64_t heartbeat_ms = 1'000;
-  int64_t suspect_ms = 3'000;  // must exceed heartbeat_ms
-  int64_t dead_ms = 6'000;     // must exceed suspect_ms
+  int64_t suspect_ms = 3'000;  // silence after which a node is suspected; must exceed heartbeat_ms
+  int64_t dead_ms = 6'000;     // silence after which a node counts as lost; must exceed suspect_ms
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
   std::optional<bool> stdin_to_rank_0;  // nullopt if PlanStdin chooses

@@ -22,7 +22,8 @@ namespace dslaunch {
 // waits for pending calls, which end then.
 class NodeClient {
  public:
-  // The connection counts as broken once no bytes have arrived on it for `silent_after`.
+  // Takes over the connected `link`. The connection counts as broken once no bytes have arrived on
+  // it for `silent_after`.
   NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
              std::unique_ptr<NodeLink> link, milliseconds silent_after);
   ~NodeClient();
@@ -44,7 +45,7 @@ class NodeClient {
   // ends within a time limit; the error names the node.
   void Failover(const pb::FailoverRequest& request,
                 std::function<void(Result<pb::RendezvousOpened>)> then);
-  // Send a request without waiting for the answer.
+  // Sends a request without waiting for the answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
   // Reads the positions of the threads of the node's ranks. The call ends within a time limit; the

@@ -73,7 +73,7 @@ class LaunchSession {
   void Do(const action::SetTimer& set);
   void Do(const action::Finish&) { loop_.stop(); }
 
-  // These methods end the session (session_end.cc).
+  // Ends the session, or reports how the job ended or was detached (session_end.cc).
   int Conclude();
   int ReportDetached();
   void Report(const JobEnd& end, bool show);

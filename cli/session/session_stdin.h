@@ -20,7 +20,8 @@ class SessionStdin {
   using Send = std::function<void(size_t node, const std::string& data, bool end,
                                   std::function<void(bool)> then)>;
 
-  // `notice` is logged once if stdin has bytes to read; if it is empty, nothing is logged.
+  // Prepares to handle stdin. `notice` is logged once if stdin has bytes to read; if it is empty,
+  // nothing is logged.
   SessionStdin(asio::io_context& loop, std::string notice, Send send,
                std::function<void(const std::string&)> log)
       : loop_(loop), notice_(std::move(notice)), send_(std::move(send)), log_(std::move(log)) {}

@@ -279,8 +279,8 @@ std::string SummaryJson(const JobSummary& summary) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// For a rank that was killed by a signal, the code is the negative signal number, as in
-// torchelastic.
+// Returns the content of the error file. For a rank that was killed by a signal, the code is the
+// negative signal number, as in torchelastic.
 std::string ErrorFileJson(const JobSummary& summary, int64_t unix_s) {
   const EndCause& cause = summary.cause;
   const std::string text = FirstCauseText(summary);

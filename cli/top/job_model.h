@@ -65,7 +65,7 @@ class JobModel {
 
   // Handles an event of a node. Ignores earlier attempts, and ranks beyond kMostRanks.
   void OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_point now);
-  // Record that a connection to the node was made, or that it is lost; `why` is a sentence.
+  // Records that a connection to the node was made, or that it is lost; `why` is a sentence.
   void OnReached(size_t node);
   void OnLost(size_t node, const std::string& why);
 

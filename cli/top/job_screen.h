@@ -54,7 +54,7 @@ struct TopRow {
   std::string label;
   std::vector<uint32_t> ranks;  // ranks of the row, ascending
   std::optional<size_t> node;   // nullopt if the row has several nodes
-  // Whether the row represents a node, or several nodes, and not ranks of a node.
+  // True if the row represents a node or several nodes; false if it represents ranks of a node.
   bool is_node = false;
   bool stands_out = false;
 };

@@ -28,7 +28,8 @@ Result<AgentBinary> ReadAgentBinary(const std::string& path);
 
 // Returns the agents of `folder` for machine types other than `own_machine`: files named
 // dslaunch-agent-MACHINE, sorted by name. They may lack the executable mode, because they are only
-// copied. Fails if such a file is not an agent for MACHINE. Empty if the folder does not exist.
+// copied. Fails if such a file is not an agent for MACHINE. Returns an empty list if the folder
+// does not exist.
 Result<std::vector<AgentBinary>> FindOtherAgents(const std::string& folder,
                                                  const std::string& own_machine);
 

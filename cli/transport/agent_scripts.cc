@@ -8,8 +8,8 @@ namespace {
 
 constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
-// The script uses only shell built-ins before the exec, because it delays every start. Its checks
-// are brief, because the installation made the full checks.
+// The script that starts an installed agent. It uses only shell built-ins before the exec, because
+// it delays every start. Its checks are brief, because the installation made the full checks.
 constexpr std::string_view kStart =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
@@ -20,14 +20,15 @@ constexpr std::string_view kStart =
 constexpr std::string_view kStartByMachine =
     R"sh(m=$(uname -m); echo "%LINE%%NONCE% $m"; case $m in %CASES% *) exit 97;; esac)sh";
 
-// The agent's bytes arrive on stdin after the script has requested a form. Every parent folder must
-// belong to the user or root, and no other user may be able to rename entries in it. The file gets
-// its final name only when it is complete, on disk and known to run on this node.
+// The script that installs the agent. The agent's bytes arrive on stdin after the script has
+// requested a form. Every parent folder must belong to the user or root, and no other user may be
+// able to rename entries in it. The file gets its final name only when it is complete, on disk and
+// known to run on this node.
 //
 // Nodes may share the folder (a home on NFS). A folder for the build is the lock, because mkdir is
 // atomic on NFS. The file in the lock folder is the holder's copy; other nodes wait until the agent
-// appears. Clocks differ between nodes, so a lock counts as abandoned when its content has not
-// changed for a number of looks. Only one of the nodes that see this takes over the lock, because
+// appears. Clocks differ between nodes, so a lock counts as abandoned when its content is unchanged
+// in kAbandonedAfterLooks checks. Only one of the nodes that see this takes over the lock, because
 // only one can rename the file that they all saw. A lock without a file is removed, and a holder
 // that had just created it tries again. Leftovers of an interrupted copy are removed with the lock
 // or after a day; agents that no job has started for 90 days are removed too. Nothing is removed if
@@ -86,7 +87,7 @@ constexpr char kTakeAsked[] =
     R"sh(if command -v gzip > /dev/null 2>&1; then say gzip; gzip -dc > "$t"; else say raw; cat > "$t"; fi)sh";
 constexpr char kTakeRaw[] = R"sh(cat > "$t")sh";
 
-// Number of looks, one per second, after which another node's unchanged copy counts as abandoned.
+// Number of checks, one per second, after which another node's unchanged copy counts as abandoned.
 constexpr int kAbandonedAfterLooks = 20;
 
 // Returns the agent's folder as a word for the scripts. A folder other than the default is encoded

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// Return scripts for a node's /bin/sh: one line, without single quotes inside. Only hexadecimal,
+// Returns a script for a node's /bin/sh: one line, without single quotes inside. Only hexadecimal,
 // decimal and octal numbers, a machine name and the words of AgentArguments are inserted.
 // CopyDialog (agent_copy.h) parses the output of the install script.
 //

@@ -24,7 +24,8 @@ namespace dslaunch {
 // destructor kills it with SIGKILL and reaps it, unless LeaveRunning was called.
 class ChildProcess : public RunningProgram {
  public:
-  // Whether the program gets SIGTERM when this process ends in any way: kEndsWithUs if so.
+  // The fate of the program when this process ends in any way. kEndsWithUs sends SIGTERM to the
+  // program.
   enum class Fate { kOnItsOwn, kEndsWithUs };
 
   // Starts a program; `argv[0]` is its absolute path. `pass_fd` is a descriptor that the program
@@ -44,7 +45,7 @@ class ChildProcess : public RunningProgram {
   // Waits for the program's end as RunningProgram::WaitEnd does, and reaps the program.
   std::optional<int> WaitEnd(Deadline deadline) override;
 
-  // Send a signal to the program, or to its whole process group. Do nothing once the program was
+  // Sends a signal to the program, or to its whole process group. Does nothing once the program was
   // reaped.
   void Signal(int signal_number);
   void SignalGroup(int signal_number);

@@ -28,7 +28,7 @@ class HelloScanner {
   // Scans further bytes and returns the new state. Does nothing after kFound or kFailed.
   State Feed(std::string_view bytes);
 
-  // Return the agent's build id, and the bytes after the hello line. Valid after kFound.
+  // Returns the agent's build id. Valid after kFound.
   const std::string& build_id() const { return build_id_; }
   // Returns the bytes after the hello line. Valid after kFound.
   const std::string& leftover() const { return leftover_; }

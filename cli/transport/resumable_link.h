@@ -55,11 +55,11 @@ class ResumableLink : public NodeLink {
                 std::shared_ptr<LoopThread> loop);
   // Returns the current link; null while its connection is broken.
   std::shared_ptr<NodeLink> Current() const;
-  // These methods run on the loop.
+  // Handles a broken connection. This method and the next two run on the loop.
   void OnBroken();
   void OnClosed();
   Result<void> StartRepair();
-  // These methods run on the thread that replaces a broken connection.
+  // Replaces a broken connection. This method and the next two run on a separate thread.
   void Repair();
   void RepairOnce();
   bool EndConnection();

@@ -168,7 +168,8 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
   }
 }
 
-// Ignores the program's output, because its exit status shows whether the installation succeeded.
+// Installs the agent with the file of the starter. Ignores the program's output, because its exit
+// status shows whether the installation succeeded.
 Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target,
                                                 const AgentBinary& agent) const {
   DSL_TRY_ASSIGN(const std::string sha256, AgentDigest(agent.path, OwnCacheFolder()));
@@ -180,8 +181,8 @@ Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target,
   const std::optional<int> status = (*child)->WaitEnd(Deadline::After(kCopyLimit));
   if (status && *status == 0) return true;
   (*child)->KillGroup();
-  // Not an error, because a relay has the agent for its own machine type, which may not be the
-  // node's.
+  // A relay has the agent for its own machine type, which may not be the node's, so this is not an
+  // error.
   if (status && !agent_.others.empty()) return false;
   return Fail(target, ExitCode::kUnavailable,
               status ? "the agent could not be installed" + OutputClause((*child)->StderrTail())

@@ -24,7 +24,8 @@ namespace dslaunch {
 // itself decides how to reach the node and to authenticate. Thread-safe.
 class CommandTransport : public Transport {
  public:
-  // `on_step` is called when each step begins, on the thread of Connect; may be empty.
+  // Prepares to reach nodes by `command`. `on_step` is called when each step begins, on the thread
+  // of Connect; may be empty.
   CommandTransport(AgentBinary agent, std::shared_ptr<const NodeCommand> command, AgentRole role,
                    std::function<void(ConnectStep)> on_step = {},
                    std::shared_ptr<ProgramStarter> starter = std::make_shared<LocalStarter>())

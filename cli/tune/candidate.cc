@@ -12,14 +12,15 @@ namespace {
 using Json = nlohmann::json;
 using Keys = std::vector<RecipeKey>;
 
-constexpr int64_t kEachLayer = 1000;  // number_checkpoints is at most the number of layers
+// Value of number_checkpoints that exceeds the number of layers.
+constexpr int64_t kEachLayer = 1000;
 constexpr int64_t kMostStages = 64;
 constexpr double kMicroBatchRatio = 1.4;  // least ratio of two micro-batches that are tried
 
 struct AxisRow {
   const char* name;
   const char* head;
-  bool divides_ranks;  // whether its value is the number of ranks that share a replica
+  bool divides_ranks;  // whether the axis's value is the number of ranks that share a replica
   int64_t complexity;  // complexity that each step away from the plainest value adds
   std::vector<int64_t> (*values)(const TuneProblem& problem);  // values of the axis, ascending
   // Adds the keys in which the candidate differs from the recipe.

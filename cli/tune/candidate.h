@@ -81,7 +81,7 @@ std::string WithKeys(const std::string& recipe_json, const std::vector<RecipeKey
 // configuration.
 int64_t ComplexityOf(const Candidate& candidate);
 
-// Return the headings of a table's columns, and the cells of a candidate, such as "8 x 4", "2",
+// Returns the headings of a table's columns, or the cells of a candidate, such as "8 x 4", "2",
 // "yes", "no", "1", "1".
 std::vector<std::string> AxisHeads();
 std::vector<std::string> AxisCells(const TuneProblem& problem, const Candidate& candidate);

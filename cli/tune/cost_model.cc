@@ -3,10 +3,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kSamplesOfStart[] = {0.25, 2};  // value of `o` on CPUs, and on GPUs
+constexpr double kSamplesOfStart[] = {0.25, 2};  // samples `o` in the formulas, on CPUs and on GPUs
 constexpr double kUnitOneNode = 0.02, kUnitMoreNodes = 0.1;
 constexpr double kOffloadLevel = 0.25;
-constexpr double kActivations = 0.2;  // value of `t` in the formulas
+constexpr double kActivations = 0.2;  // cost `t` of dividing layers in the formulas
 
 // Returns x(Psi), the volume of the exchanges, in units of the parameters.
 double Volume(int64_t zero_stage, double micro_batches) {

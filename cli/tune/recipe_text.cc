@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns whether YAML reads the word as this text, not as a number or a truth value.
+// Returns whether YAML reads the key as text, not as a number or a truth value.
 bool IsPlainKey(const std::string& key) {
   constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";

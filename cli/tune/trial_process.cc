@@ -19,7 +19,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kEndingTakes{90'000};  // for the grace period and the teardown on all nodes
+// Limit for the grace period and the teardown on all nodes.
+constexpr milliseconds kEndingTakes{90'000};
 
 // The output of a process, read from a pipe. Only the end of a long output is kept.
 class Output {

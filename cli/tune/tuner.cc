@@ -38,7 +38,8 @@ double Median(std::vector<double> values) {
 double StepSeconds(const TuneRow& row) { return Median(row.steps_s); }
 
 double StepNoise(const TuneRow& row) {
-  // Converts a median absolute deviation of normally distributed values.
+  // Ratio of the standard deviation to the median absolute deviation of normally distributed
+  // values.
   constexpr double kDeviationsOfMedian = 1.4826;
   const double median = StepSeconds(row);
   std::vector<double> distances;

@@ -90,9 +90,9 @@ using TuneAction = std::variant<PlanMemoryOf, RunTrialOf, TuningEnd>;
 
 class Tuner {
  public:
-  // `space` begins with the recipe's configuration (CandidateSpace). `finished` are rows of an
-  // earlier search about the same problem, which are not tried again. Rows of candidates that are
-  // not in `space` are left out.
+  // Prepares a search. `space` begins with the recipe's configuration (CandidateSpace). `finished`
+  // are rows of an earlier search about the same problem, which are not tried again. Rows of
+  // candidates that are not in `space` are left out.
   Tuner(const TuneProblem& problem, std::vector<Candidate> space, double budget_s,
         const std::vector<TuneRow>& finished = {});
 

@@ -32,7 +32,7 @@ struct TuneOutcome {
   double elapsed_s = 0;
 };
 
-// Return the arguments of the job that plans the candidate's memory, and of the job that trains
+// Returns the arguments of the job that plans the candidate's memory, or of the job that trains
 // `steps` steps with the candidate.
 std::vector<std::string> PlanArguments(const TuneRequest& request, const TuneProblem& problem,
                                        const Candidate& candidate);

@@ -61,7 +61,7 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   SshStream& stream_;
   const OnEnd on_end_;
   std::unique_ptr<StreamEnd> local_;  // local stream; null after Stop()
-  // Wait on the session's descriptor, which the session owns.
+  // Waits on the session's descriptor, which the session owns.
   asio::posix::stream_descriptor session_ready_;
   asio::steady_timer retry_timer_;
   std::array<bool, kNumWaits> awaited_{};

@@ -38,7 +38,7 @@ struct SshOptions {
   // and only the system's ssh supports.
   std::shared_ptr<std::atomic<const char*>> unsupported = {};
 
-  // Whether the user may be asked questions whose answers are not yet known; false, for example, in
+  // True if the user may be asked questions whose answers are not yet known; false, for example, in
   // the middle of a job.
   bool may_ask_again = true;
 
@@ -151,7 +151,7 @@ class SshSession {
   SshSession(const NodeTarget& target, const SshOptions& options, const SshConfig& config,
              Deadline deadline, SshControl& control);
 
-  // These methods are defined in ssh_session.cc.
+  // Connects and logs in (ssh_session.cc).
   Result<void> Configure();
   Result<void> Establish();
   Result<void> Reach();
@@ -162,10 +162,10 @@ class SshSession {
   Deadline ConnectBy() const;    // deadline of By(), limited by ssh_config's ConnectTimeout
   std::string GateName() const;  // name of the sshd under which LoginGate counts logins
 
-  // These methods are defined in ssh_session_hops.cc.
+  // Connects through the hosts of ProxyJump (ssh_session_hops.cc).
   Result<void> ReachThroughHops();
 
-  // These methods are defined in ssh_session_host_key.cc.
+  // Checks the server's host key (ssh_session_host_key.cc).
   Result<void> CheckHostKey();
   // Decides about a host key that no file of `paths` lists for any of the host's `names`.
   Result<void> CheckUnlistedHostKey(const std::string& fingerprint,
@@ -173,7 +173,7 @@ class SshSession {
                                     const std::vector<std::string>& paths);
   Result<void> AcceptNewHostKey(const std::string& fingerprint);
 
-  // These methods are defined in ssh_session_login.cc.
+  // Logs in with keys or by asking the user (ssh_session_login.cc).
   Result<void> Login();
   class LoginAttempt;
   void NoteUnsupported(const char* what) const {

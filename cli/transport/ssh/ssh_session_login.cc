@@ -201,8 +201,8 @@ Result<int> SshSession::LoginAttempt::WithAgent(const std::vector<std::string>& 
   return Drive([this] { return ::ssh_userauth_agent(ssh_, nullptr); });
 }
 
-// Asks the server whether it would accept the key before asking the user for the passphrase, so
-// that the user is asked only for keys that can be used.
+// Logs in with the key file `path`. Asks the server whether it would accept the key before asking
+// the user for the passphrase, so that the user is asked only for keys that can be used.
 Result<int> SshSession::LoginAttempt::WithFile(const std::string& path, const SshKey& public_key) {
   if (public_key) {
     DSL_TRY_ASSIGN(const int status, Drive([this, &public_key] {

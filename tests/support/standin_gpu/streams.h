@@ -44,9 +44,8 @@ class EventMark {
   void Set();
   void Wait();
   bool IsSet() const;
-  std::chrono::steady_clock::time_point time() const {
-    return time_;
-  }                                              // valid once the event is set
+  // Returns when the event was set. Precondition: the event is set.
+  std::chrono::steady_clock::time_point time() const { return time_; }
   const Clock& clock() const { return clock_; }  // operations that are ordered before the event
 
  private:
