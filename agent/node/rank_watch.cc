@@ -132,26 +132,26 @@ void RankWatch::Look() {
                      flights_.WroteSince(worker.rank, looked_at_));
   }
   looked_at_ = Clock::now();
-  ReadSignatures(std::move(with_gpu));
+  signatures_.clear();
+  ReadSignatures(std::move(with_gpu), StackRequests::Kind::kFrames, signatures_);
   ReadExchanges(signs);
 }
 
-void RankWatch::ReadSignatures(std::vector<RankPlace> places) {
-  signatures_.clear();
+void RankWatch::ReadSignatures(std::vector<RankPlace> places, StackRequests::Kind kind,
+                               std::map<uint32_t, uint64_t>& signatures) {
   if (places.empty()) return;
   std::vector<uint32_t> local_ranks;
   for (const RankPlace& place : places) local_ranks.push_back(place.local_rank);
-  stacks_.Begin(std::move(places), StackRequests::Kind::kFrames,
-                [this, local_ranks](const std::vector<pb::RankStacks>& ranks) {
+  stacks_.Begin(std::move(places), kind,
+                [&signatures, local_ranks](const std::vector<pb::RankStacks>& ranks) {
                   for (size_t i = 0; i < ranks.size() && i < local_ranks.size(); ++i)
-                    signatures_[local_ranks[i]] = ranks[i].signature();
+                    signatures[local_ranks[i]] = ranks[i].signature();
                 });
 }
 
 void RankWatch::ReadExchanges(const std::vector<std::optional<RankSigns>>& signs) {
   constexpr int kLooksBefore = kLooksInLimit / 2;
   std::vector<RankPlace> places;
-  std::vector<uint32_t> local_ranks;
   for (RankPlace& place : out_.core().workers().ranks().RunningRanks(Clock::now())) {
     const uint32_t local_rank = place.local_rank;
     if (local_rank >= ranks_.size() || local_rank >= signs.size() || !signs[local_rank]) continue;
@@ -166,15 +166,9 @@ void RankWatch::ReadExchanges(const std::vector<std::optional<RankSigns>>& signs
                  });
     }
     if (rank.has_gpu || rank.has_device) continue;
-    local_ranks.push_back(local_rank);
     places.push_back(std::move(place));
   }
-  if (places.empty()) return;
-  stacks_.Begin(std::move(places), StackRequests::Kind::kSharedMemory,
-                [this, local_ranks](const std::vector<pb::RankStacks>& ranks) {
-                  for (size_t i = 0; i < ranks.size() && i < local_ranks.size(); ++i)
-                    exchanges_[local_ranks[i]] = ranks[i].signature();
-                });
+  ReadSignatures(std::move(places), StackRequests::Kind::kSharedMemory, exchanges_);
 }
 
 }  // namespace dslaunch

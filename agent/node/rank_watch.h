@@ -39,8 +39,9 @@ class RankWatch {
  private:
   void Arm();
   void Look();
-  // Reads the signatures of ranks with a GPU open, for the next look.
-  void ReadSignatures(std::vector<RankPlace> places);
+  // Reads signatures of ranks into `signatures`, a member, for the next look.
+  void ReadSignatures(std::vector<RankPlace> places, StackRequests::Kind kind,
+                      std::map<uint32_t, uint64_t>& signatures);
   // Reads, for the next look, whether ranks that show only CPU time exchange anything.
   void ReadExchanges(const std::vector<std::optional<RankSigns>>& signs);
 
