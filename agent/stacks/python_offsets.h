@@ -43,8 +43,7 @@ struct PythonOffsets {
   uint32_t compact_bytes = 56;        // size of the structure before the characters of other text
 };
 
-// Oldest and newest supported minor version of Python 3.
-inline constexpr int kOldestPython = 8;
+// Newest supported minor version of Python 3.
 inline constexpr int kNewestPython = 14;
 
 // Returns the offsets of CPython 3.8 to 3.12, which were generated from their headers; nullopt for
