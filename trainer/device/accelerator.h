@@ -1,7 +1,7 @@
 // Declares the functions of CUDA that the trainer needs beyond LibTorch's general interfaces
 // (c10::Stream, c10::Event, pinned tensors). trainer/cuda/ implements them in a separate library,
 // and no other code includes CUDA's headers. Tests use an implementation for the CPU
-// (tests/support/recorded_graph.h).
+// (tests/support/cuda/recorded_graph.h).
 #pragma once
 
 #include <ATen/core/TensorBody.h>

@@ -4,7 +4,7 @@
 
 #include <ATen/Context.h>
 
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 #include "tests/support/standin_gpu/collectives.h"
 #include "tests/support/standin_gpu/launch.h"
 #include "tests/support/standin_gpu/settings.h"

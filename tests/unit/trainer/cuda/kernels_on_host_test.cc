@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 #include "tests/support/random_seed.h"
 #include "tests/unit/trainer/cuda/gpu_on_host.h"
 #include "trainer/cuda/kernel_calls.h"

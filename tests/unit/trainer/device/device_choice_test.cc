@@ -56,7 +56,7 @@ TEST(ChooseDevice, RejectsMissingDeviceWithHint) {
   }
 }
 
-// Tests against the driver in tests/support/fake_cuda_driver.cc.
+// Tests against the driver in tests/support/cuda/fake_cuda_driver.cc.
 class CountCudaDevicesTest : public ::testing::Test {
  protected:
   ~CountCudaDevicesTest() override {

@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 
 namespace dslaunch::fused_kernels_test {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "proto/contract/worker_env.h"
-#include "tests/support/recorded_graph.h"
+#include "tests/support/cuda/recorded_graph.h"
 #include "tests/unit/trainer/expect_refused.h"
 #include "tests/unit/trainer/world_of_one.h"
 #include "trainer/base/seed.h"

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 #include "trainer/nn/rms_norm.h"
 #include "trainer/nn/rotate_heads.h"
 #include "trainer/nn/swiglu.h"

@@ -8,7 +8,7 @@
 #include <functional>
 #include <optional>
 
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 #include "trainer/nn/split_backward.h"
 
 namespace dslaunch::fused_product_test {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 
 namespace dslaunch::layer_norm_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/support/libtorch_kernels.h"
+#include "tests/support/cuda/libtorch_kernels.h"
 
 #include <ATen/ATen.h>
 

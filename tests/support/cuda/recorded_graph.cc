@@ -1,4 +1,4 @@
-#include "tests/support/recorded_graph.h"
+#include "tests/support/cuda/recorded_graph.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
