@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -66,19 +65,46 @@ Plan MakePlan(TrainingModel& training_model, const Recipe& recipe,
   return plan;
 }
 
+std::string JsonLine(size_t index, const TextPrompt& prompt, const std::string& text,
+                     const Generated& generated) {
+  const nlohmann::ordered_json line = {{"index", index},
+                                       {"prompt", prompt.text},
+                                       {"text", text},
+                                       {"token_ids", generated.tokens},
+                                       {"finish", generated.ended ? "stop" : "length"}};
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 class PromptRun {
  public:
   PromptRun(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
-            const Plan& plan)
-      : training_model_(training_model), recipe_(recipe), codec_(codec), plan_(plan) {}
+            const std::vector<TextPrompt>& prompts, const Plan& plan)
+      : training_model_(training_model),
+        recipe_(recipe),
+        codec_(codec),
+        prompts_(prompts),
+        plan_(plan) {}
 
-  std::vector<Generated> Continue(const std::vector<TextPrompt>& prompts,
-                                  const std::vector<size_t>& batch) {
+  // Continues the prompts from `begin` to before `end` together. Returns the lines to write.
+  std::string Continue(size_t begin, size_t end) {
+    if (begin == end) return "";
+    const std::vector<Generated> results = GenerateAfter(begin, end);
+    std::string lines;
+    for (size_t i = begin; i < end; ++i) {
+      const Generated& result = results[i - begin];
+      const std::string text = TextOf(prompts_[i], result);
+      lines += recipe_.run.prompts.empty() ? TextForTerminal(prompts_[i].text + text) + "\n"
+                                           : JsonLine(i, prompts_[i], text, result);
+    }
+    return lines;
+  }
+
+ private:
+  std::vector<Generated> GenerateAfter(size_t begin, size_t end) {
     const RunConfig& run = recipe_.run;
     std::vector<Prompt> given;
-    for (const size_t index : batch) {
-      const TextPrompt& prompt = prompts[index];
-      given.push_back({prompt.tokens, MixSeed({run.seed, prompt.repetition})});
+    for (size_t i = begin; i < end; ++i) {
+      given.push_back({prompts_[i].tokens, MixSeed({run.seed, prompts_[i].repetition})});
     }
     NextLogits next_logits(
         [this](const at::Tensor& tokens) {
@@ -109,22 +135,12 @@ class PromptRun {
                      recipe_.run.stop);
   }
 
- private:
   TrainingModel& training_model_;
   const Recipe& recipe_;
   const TextCodec& codec_;
+  const std::vector<TextPrompt>& prompts_;
   const Plan plan_;
 };
-
-std::string JsonLine(size_t index, const TextPrompt& prompt, const std::string& text,
-                     const Generated& generated) {
-  const nlohmann::ordered_json line = {{"index", index},
-                                       {"prompt", prompt.text},
-                                       {"text", text},
-                                       {"token_ids", generated.tokens},
-                                       {"finish", generated.ended ? "stop" : "length"}};
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
 
 }  // namespace
 
@@ -157,8 +173,7 @@ void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const 
   // A file that cannot be created should be reported before any work is done, so the writer is
   // created first.
   std::optional<PredictionWriter> writer;
-  if (writes) writer.emplace(recipe.run.predictions);
-  const bool lines = !recipe.run.prompts.empty();
+  if (group.rank() == 0) writer.emplace(recipe.run.predictions);
   const Plan plan = MakePlan(training_model, recipe, prompts, group);
   PromptRun run(training_model, recipe, codec, plan);
   // If a forward pass is collective, every rank generates all texts; otherwise the ranks divide the
@@ -187,11 +202,12 @@ void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const 
     }
   }
   if (!writer) return;
-  for (const auto& [index, text] : all) writer->Write(text);
   writer->Finish();
   const std::string& file = recipe.run.predictions;
-  if (!file.empty())
-    PrintError((lines ? "the texts are written to " : "the text is written to ") + file);
+  if (file.empty()) return;
+  PrintError(
+      (recipe.run.prompts.empty() ? "the text is written to " : "the texts are written to ") +
+      file);
 }
 
 }  // namespace dslaunch

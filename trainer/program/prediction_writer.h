@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "trainer/base/durable_file.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
 
@@ -17,24 +18,34 @@ struct Prediction {
 // Returns {"index":0,"prediction":7,"probability":0.98} and a newline.
 std::string PredictionLine(int64_t index, const Prediction& prediction);
 
-// Writes predictions to a file that appears only when complete. Errors are TrainError kIo and name
-// the file.
+// Writes lines that a reader of the file, or of stdout, sees at once. A process that is killed
+// leaves whole lines, because each is written by itself. Errors are TrainError kIo and name the
+// file.
 class PredictionWriter {
  public:
-  // An empty `path` means stdout.
+  // An empty `path` means stdout. Throws kBadInput if `path` exists and is not a file. The file
+  // appears with the first lines, and then replaces an older one, so that a run that fails earlier
+  // leaves the older file.
   explicit PredictionWriter(std::string path);
-  ~PredictionWriter();  // removes an unfinished file
+  ~PredictionWriter();  // removes a file without lines
   PredictionWriter(const PredictionWriter&) = delete;
   PredictionWriter& operator=(const PredictionWriter&) = delete;
 
-  void Write(const std::string& lines);
-  // Renames the temporary file to its name; replaces an existing file.
+  // Writes lines, each with its newline. If one cannot be written as a whole, the file ends with
+  // the line before it.
+  void Write(std::string_view lines);
+  // Waits until the file is on disk.
   void Finish();
 
  private:
-  std::string path_;
-  std::string temporary_;
-  std::optional<NewFile> file_;
+  [[noreturn]] void Fail(const char* what) const;
+  void WriteLine(std::string_view line);
+  void Publish();  // gives the file its name
+
+  const std::string path_;
+  std::string temporary_;  // name of the file until it has lines
+  UniqueFd file_;
+  int64_t written_ = 0;  // bytes of whole lines
 };
 
 }  // namespace dslaunch

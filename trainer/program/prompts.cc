@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <string_view>
 
@@ -69,21 +68,6 @@ std::vector<TextPrompt> ReadPrompts(const std::string& file, const TextCodec& co
   });
   if (prompts.empty()) RefuseInput(file + ": has no prompts; give lines {\"prompt\": \"...\"}");
   return prompts;
-}
-
-std::vector<std::vector<size_t>> BatchesByLength(const std::vector<TextPrompt>& prompts,
-                                                 int64_t most) {
-  std::vector<size_t> order(prompts.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return prompts[i].tokens.size(); });
-  std::vector<std::vector<size_t>> batches;
-  for (const size_t index : order) {
-    if (batches.empty() || static_cast<int64_t>(batches.back().size()) == most) {
-      batches.emplace_back();
-    }
-    batches.back().push_back(index);
-  }
-  return batches;
 }
 
 bool HasStopText(const TextCodec& codec, const std::vector<std::string>& stop,

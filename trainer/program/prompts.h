@@ -1,5 +1,5 @@
-// The prompts that a language model continues: reads them, divides them into batches, and finds
-// where a continuation ends. Pure except for ForEachJsonLine and ReadPrompts, which read files.
+// The prompts that a language model continues: reads them, and finds where a continuation ends.
+// Pure except for ForEachJsonLine and ReadPrompts, which read files.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,6 @@ std::vector<TextPrompt> ReadPrompts(const std::string& file, const TextCodec& co
 // Makes the prompt for one text. Messages begin with `place`.
 TextPrompt MakePrompt(const std::string& text, const TextCodec& codec, int64_t vocab_size,
                       int64_t positions, const std::string& place);
-
-// Groups prompts of similar lengths: the indices of `prompts`, at most `most` in a batch.
-std::vector<std::vector<size_t>> BatchesByLength(const std::vector<TextPrompt>& prompts,
-                                                 int64_t most);
 
 // Returns whether one of `stop` is in the text of `tokens` after the first `given`. Searches only
 // the part that the last token can complete.

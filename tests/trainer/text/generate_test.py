@@ -15,7 +15,7 @@ import transformers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from decoder_test import config_of, make  # noqa: E402
-from spawn import assert_refused, run  # noqa: E402
+from spawn import Job, assert_refused, run  # noqa: E402
 
 BAD_INPUT = 65
 TEXTS = ["The quick brown fox jumps over the lazy dog. " * 3, "Pack my box with five dozen liquor jugs. ", "naïve café\n" * 4]
@@ -162,6 +162,51 @@ class SamplingTest(GenerateCase):
         for options in ({"top_p": 1e-6}, {"top_k": 1}):
             drawn = self.lines(self.model, temperature=2, **options)
             self.assertEqual([line["token_ids"] for line in drawn], [line["token_ids"] for line in greedy])
+
+
+class StreamTest(GenerateCase):
+    """A reader sees the first texts while later ones are not computed yet: ranks that are killed then have not written
+    all. What they have written is whole lines in the order of the prompts."""
+
+    LAYOUTS = [(1, {}), (2, {}), (2, {"zero_optimization": {"stage": 3}}), (2, {"pipeline": {"stages": 2}})]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = Model("llama", eos_token_id=None)
+        cls.addClassCleanup(cls.model.remove)
+
+    def lines_at_kill(self, world, **options):
+        """Returns the lines of a job that is killed when a reader sees the first of them, and the prompts."""
+        prompts = ["%d foxes" % i for i in range(400)]
+        wanted = self.model.recipe(batch=2, prompts=self.write([{"prompt": prompt} for prompt in prompts]), **options)
+        file = options.get("predictions")
+        with Job(wanted, world) as job:
+            def text():
+                if file is None:
+                    return job.read(0, 0)
+                return open(file).read() if os.path.exists(file) else ""
+            job.wait_for(lambda: "\n" in text(), 60, "a line can be read")
+            for process in job.processes:
+                process.kill()
+            for process in job.processes:
+                process.wait()
+            self.assertEqual(text()[-1], "\n")
+            return [json.loads(line) for line in text().splitlines()], prompts
+
+    def check(self, world, **options):
+        lines, prompts = self.lines_at_kill(world, **options)
+        self.assertLess(len(lines), len(prompts))
+        self.assertEqual([(line["index"], line["prompt"]) for line in lines], list(enumerate(prompts))[:len(lines)])
+
+    def test_stdout_has_first_texts_before_last_are_computed(self):
+        for world, engine in self.LAYOUTS:
+            with self.subTest(world=world, **engine):
+                self.check(world, engine=engine)
+
+    def test_file_has_first_texts_before_last_are_computed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(2, predictions=os.path.join(folder, "out.jsonl"))
+            self.assertEqual(os.listdir(folder), ["out.jsonl"])
 
 
 class TextTest(GenerateCase):
