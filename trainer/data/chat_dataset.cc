@@ -190,7 +190,8 @@ class ChatDataset : public Dataset {
   std::vector<std::vector<uint32_t>> samples_;  // indices of the lines in each packed sample
 };
 
-void AddToNotice(const ChatFile& file, const std::string& path, std::string& notice) {
+// Returns a line about what a file's samples lack; "" if they lack nothing.
+std::string NoticeOf(const ChatFile& file, const std::string& path) {
   std::string line;
   const auto lines = [](int64_t count) {
     return std::to_string(count) + (count == 1 ? " line is " : " lines are ");
@@ -200,7 +201,7 @@ void AddToNotice(const ChatFile& file, const std::string& path, std::string& not
     line += (line.empty() ? "" : ", ") + lines(file.without_target()) +
             "left out for lack of an answer in them";
   }
-  if (!line.empty()) notice += (notice.empty() ? "" : "; ") + path + ": " + line;
+  return line.empty() ? "" : path + ": " + line;
 }
 
 }  // namespace
@@ -213,7 +214,9 @@ DataSplits OpenChatData(const DataConfig& data, int64_t block, int64_t vocab_siz
       RefuseDataFile(path, "has no line with an answer in its first " + std::to_string(block) +
                                " tokens (data.block_size)");
     }
-    AddToNotice(*file, path, splits.notice);
+    splits.test_notice = NoticeOf(*file, path);
+    if (!splits.notice.empty() && !splits.test_notice.empty()) splits.notice += "; ";
+    splits.notice += splits.test_notice;
     return file;
   };
   const auto part = [&](const std::shared_ptr<const ChatFile>& file, size_t first, size_t count) {
@@ -236,5 +239,7 @@ DataSplits OpenChatData(const DataConfig& data, int64_t block, int64_t vocab_siz
   }
   return splits;
 }
+
+bool IsChatData(const Dataset& data) { return dynamic_cast<const ChatDataset*>(&data) != nullptr; }
 
 }  // namespace dslaunch

@@ -13,4 +13,7 @@ namespace dslaunch {
 // omitted. Throws the errors of OpenData.
 DataSplits OpenChatData(const DataConfig& data, int64_t block, int64_t vocab_size);
 
+// Returns whether `data` is from OpenChatData, so that only tokens of answers are targets.
+bool IsChatData(const Dataset& data);
+
 }  // namespace dslaunch

@@ -123,9 +123,12 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
   group.Finish();
 }
 
-std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
+// `say` prints a line about data that is left out, on rank 0.
+std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe, const WorkerEnv& env,
+                                      void (*say)(const std::string&)) {
   DataSplits data = OpenData(recipe.data, recipe.model.needs());
   if (data.test == nullptr) throw TrainError(ExitCode::kBadInput, NoTestData(recipe.data));
+  if (env.rank == 0 && !data.test_notice.empty()) say(data.test_notice);
   return std::move(data.test);
 }
 
@@ -158,7 +161,7 @@ EvaluatedAt StepOf(const Loaded& loaded) {
 }
 
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
-  const std::unique_ptr<Dataset> data = OpenTestData(recipe);
+  const std::unique_ptr<Dataset> data = OpenTestData(recipe, env, PrintLine);
   const UserMetrics metrics(recipe.run.metrics);
   Outputs outputs(recipe, env);
   WithWeights(recipe, env, device, data.get(), OneSample(*data), PrintLine, outputs.progress(),
@@ -196,7 +199,7 @@ Progress NoMetrics(const WorkerEnv& env) {
 }
 
 void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
-  const std::unique_ptr<Dataset> data = OpenTestData(recipe);
+  const std::unique_ptr<Dataset> data = OpenTestData(recipe, env, PrintError);
   Progress progress = NoMetrics(env);
   WithWeights(recipe, env, device, data.get(), OneSample(*data), PrintError, progress,
               [&](const Loaded& loaded) {

@@ -8,6 +8,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/numbers.h"
+#include "trainer/data/chat_dataset.h"
 #include "trainer/data/sampler.h"
 #include "trainer/nn/cross_entropy.h"
 
@@ -17,8 +18,10 @@ namespace {
 constexpr int64_t kMostSamples = 500;
 // Limits the elements of the input of one forward pass in an evaluation.
 constexpr int64_t kMostNumbers = int64_t{1} << 20;
+
 EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
                             const at::Tensor& targets) {
+  if (IsChatData(data)) return EvaluationSums::Kind::kAnswers;
   if (data.tokens_per_sample() > 0) return EvaluationSums::Kind::kTokens;
   const bool classes =
       output.dim() == 2 && targets.dim() == 1 && targets.scalar_type() == at::kLong;

@@ -125,6 +125,7 @@ EvaluationResults OwnResultsOf(const EvaluationSums& sums) {
               {"samples", targets}};
     }
     case EvaluationSums::Kind::kTokens:
+    case EvaluationSums::Kind::kAnswers:
       return {{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", targets}};
     case EvaluationSums::Kind::kOther:
       return {{"loss", loss}, {"samples", targets}};
@@ -188,8 +189,10 @@ std::string OwnEvaluationLine(const std::string& prefix, const EvaluationSums& s
                              100.0 * static_cast<double>(sums.correct) / static_cast<double>(count),
                              static_cast<long long>(sums.correct), count, loss);
     case EvaluationSums::Kind::kTokens:
-      return prefix +
-             Format(" perplexity %.4g, loss %.4f (%lld tokens)", std::exp(loss), loss, count);
+    case EvaluationSums::Kind::kAnswers:
+      return prefix + Format(" perplexity %.4g, loss %.4f (%lld tokens%s)", std::exp(loss), loss,
+                             count,
+                             sums.kind == EvaluationSums::Kind::kAnswers ? " of answers" : "");
     case EvaluationSums::Kind::kOther:
       return prefix + Format(" loss %.4f (%lld samples)", loss, count);
   }

@@ -67,7 +67,7 @@ std::string OwnMetricsJson(const StepMetrics& metrics);
 
 // The sums of an evaluation over all ranks.
 struct EvaluationSums {
-  enum class Kind { kClasses, kTokens, kOther };
+  enum class Kind { kClasses, kTokens, kAnswers, kOther };  // kAnswers for tokens of chat data
   Kind kind = Kind::kOther;
   double loss = 0;                 // sum of the losses of all targets
   int64_t targets = 0;             // number of labels or tokens
@@ -76,8 +76,8 @@ struct EvaluationSums {
 };
 
 // Returns the named results, which depend on the task: the loss, then accuracy (0 to 1), correct
-// and samples for kClasses; perplexity and tokens for kTokens; or samples for kOther. The user's
-// own metrics follow.
+// and samples for kClasses; perplexity and tokens for kTokens and kAnswers; or samples for kOther.
+// The user's own metrics follow.
 EvaluationResults ResultsOf(const EvaluationSums& sums);
 
 // Returns the results as one JSON object without a newline. They are under "eval", so that readers
@@ -100,6 +100,7 @@ class MetricsFile {
 // Returns the line of an evaluation, which depends on the task:
 //   "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"
 //   "<prefix> perplexity 12.34, loss 2.5129 (40960 tokens)"
+//   "<prefix> perplexity 3.21, loss 1.1663 (1209 tokens of answers)"
 //   "<prefix> loss 0.3512 (10000 samples)"
 // The user's own metrics follow: ", top_3 0.9712"
 std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums);

@@ -2,6 +2,7 @@
 are trained."""
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -211,6 +212,41 @@ class ChatTest(unittest.TestCase):
                               source, files, batch=packed, steps=1)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager")
         self.assertAlmostEqual(steps[0], self.loss(model, batches[0]).item(), delta=1e-5)
+
+    def test_eval_only_measures_answers(self):
+        """The perplexity over the answers' tokens, for any number of ranks, packed or not."""
+        files, block = self.files("chatml"), 40
+        rng = random.Random(5)
+        lines = [[{"role": "user", "content": rng.choice(WORDS)},
+                  {"role": "assistant", "content": "".join(rng.choice(WORDS) for _ in range(n % 5 + 1))}] for n in range(9)]
+        lines += [lines[0] + [{"role": "user", "content": "Hello " * 40}], lines[0][:1]]
+        pairs = [(ids[:block + 1], labels[:block + 1]) for ids, labels in map(files.expected, lines[:-1])]
+        model = make(config_of("llama", vocab_size=len(files.hf) + 3))
+        source = os.path.join(files.folder, "model")
+        model.save_pretrained(source)
+        loss, count = self.loss(model, pairs).item(), sum(label != NO_TARGET for _, labels in pairs for label in labels)
+        path = files.write([{"messages": line} for line in lines])
+        train = files.write([{"messages": lines[0]}], "train.jsonl")
+        for kept, engine, ranks in (({"val_path": path}, {}, 1), ({"val_path": path, "packing": True}, {}, 1),
+                                    ({"val_path": path}, {"zero_optimization": {"stage": 3}}, 3),
+                                    ({"val_path": path}, {"pipeline": {"stages": 2}}, 2)):
+            with self.subTest(ranks=ranks, **kept):
+                metrics = os.path.join(files.folder, "%d ranks%s" % (ranks, ", packed" * ("packing" in kept)))
+                data = {"type": "chat", "path": train, "template": "chatml", "tokenizer": files.folder, "block_size": block,
+                        "documents": "packing" in kept, **kept}
+                done = run({"model": section_of(model.config), "data": data,
+                            "run": {"mode": "evaluate", "init_weights": source, "metrics_jsonl": metrics},
+                            "engine": {"train_micro_batch_size_per_gpu": 4, **engine}}, ranks)
+                self.assertEqual([(rank.code, rank.err) for rank in done], [(0, "")] * ranks)
+                with open(metrics) as file:
+                    found = json.load(file)["eval"]
+                self.assertAlmostEqual(found["loss"], loss, delta=1e-5)
+                self.assertAlmostEqual(found["perplexity"], math.exp(loss), delta=1e-4 * math.exp(loss))
+                self.assertEqual(found["tokens"], count)
+                self.assertEqual(done[0].out.splitlines(), [
+                    path + ": 1 line is cut to data.block_size tokens, 1 line is left out for lack of an answer in them",
+                    "weights from " + source, "test perplexity %.4g, loss %.4f (%d tokens of answers)" % (
+                        found["perplexity"], found["loss"], count)])
 
     def train(self, model, data, source, files, batch, steps):
         """Trains and returns the losses of the steps and of the evaluations."""

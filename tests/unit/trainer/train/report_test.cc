@@ -31,6 +31,8 @@ TEST(ReportTest, EvaluationLineShowsMetricOfItsKind) {
             "test accuracy 87.12% (8712 of 10000), loss 0.3512");
   EXPECT_EQ(EvaluationLine("step 5: test", {Kind::kTokens, 512.0, 256, 0}),
             "step 5: test perplexity 7.389, loss 2.0000 (256 tokens)");
+  EXPECT_EQ(EvaluationLine("test", {Kind::kAnswers, 512.0, 256, 0}),
+            "test perplexity 7.389, loss 2.0000 (256 tokens of answers)");
   EXPECT_EQ(EvaluationLine("test", {Kind::kOther, 5, 10, 0}), "test loss 0.5000 (10 samples)");
 }
 
