@@ -27,7 +27,9 @@ from zero_test import SMALL
 BAD_INPUT = 65
 LENGTH, BATCH, STEPS = 16, 4, 20
 TOKENS = torch.randint(0, 256, (3, LENGTH), generator=torch.Generator().manual_seed(5))
-OPTIMIZER = {"lr": 0.002, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}
+# With eps 1e-8, AdamW steps along gradients that are rounding only: an ulp in the initial values then moves weights of PEFT
+# itself by 8e-4 in 20 steps; with 1e-5 by 3e-6.
+OPTIMIZER = {"lr": 0.002, "betas": [0.9, 0.999], "eps": 1e-5, "weight_decay": 0.01}
 BASES = {
     "llama": lambda: config_of("llama", vocab_size=256, num_hidden_layers=4, bias=True),
     "qwen3 tied": lambda: config_of("qwen3", vocab_size=256, num_hidden_layers=4, tied=True),
@@ -158,7 +160,7 @@ class PeftTest(LoraCase):
                 ours = load_adapter(export)
                 self.assertEqual(set(ours), set(trained))
                 for name, tensor in trained.items():
-                    self.assertLess((ours[name] - tensor).abs().max().item(), 1e-4, name)
+                    self.assertLess((ours[name] - tensor).abs().max().item(), 2e-5, name)
 
     def test_peft_loads_export(self):
         for name in BASES:
