@@ -6,8 +6,11 @@ cell has fewer ranks. Pipelines with more stages than GPUs are left out, which i
 On the stand-in, a cell ends at a race, a read of memory in use, or different collectives on ranks. The stand-in also
 counts the waits of a step and the bytes that the step sends."""
 
+import array
+import collections
 import json
 import os
+import random
 import re
 import sys
 import tempfile
@@ -179,6 +182,64 @@ class Engine(EngineCase):
                 first, second = job.finish()
             self.assertEqual((first.code, second.code), (0, 0), first.err + second.err)
             self.assertEqual((first.err, second.err), (said * (2 - ranks_of_a_node), ""))
+
+
+class Masks(EngineCase):
+    """Attention that ends with documents or a sliding window, with rows of the mask that are not aligned."""
+
+    LENGTH = 13
+    WITHIN_16 = 5e-3  # rounding to bf16 moves the gradient norms of these models by as much
+    DECODER = {"type": "decoder", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+               "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 32, "vocab_size": 256}
+    WINDOW = {**DECODER, "model_type": "mistral", "sliding_window": 5}
+    MODELS = {"gpt2, documents": (GPT2, True), "llama, documents": ({**DECODER, "model_type": "llama"}, True),
+              "mistral, window": (WINDOW, False), "mistral, window and documents": (WINDOW, True)}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.tokens = os.path.join(cls.folder, "tokens.bin")
+        rng = random.Random(9)
+        with open(cls.tokens, "wb") as file:
+            array.array("H", (0 if rng.random() < 0.1 else rng.randrange(1, 256) for _ in range(20000))).tofile(file)
+
+    def masked(self, name, engine, device, **model):
+        section, documents = self.MODELS[name]
+        data = {"type": "tokens", "path": self.tokens, "block_size": self.LENGTH, "documents": documents,
+                **({"eos_token_id": 0} if documents else {})}
+        return dict(self.recipe_of(engine, device), model={**section, **model}, data=data)
+
+    def test_masks_match_cpu(self):
+        for name in self.MODELS:
+            also = (("fp16", FP16), ("fp32", {**zero3(), **RECOMPUTED}),
+                    ("bf16", {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}))
+            is_whole = FULL or name == "mistral, window and documents"
+            for precision, engine in (("fp32", {}), ("bf16", BF16), *(also if is_whole else ())):
+                with self.subTest(name, **engine):
+                    ours, theirs = (run_with_metrics(self.masked(name, engine, device), 1)[1] for device in ("cuda", "cpu"))
+                    found = max(abs(a[key] - b[key]) / abs(b[key])
+                                for a, b in zip(ours, theirs, strict=True) for key in ("loss", "grad_norm"))
+                    print("%-40s %s within %.0e" % (name, precision, found), flush=True)
+                    self.assertLessEqual(found, WITHIN if precision == "fp32" else self.WITHIN_16)
+
+    def test_layers_share_mask(self):
+        if not is_standin():
+            self.skipTest("only the stand-in counts")
+        for name, (section, _) in self.MODELS.items():
+            with self.subTest(name):
+                key = "n_layer" if section["type"] == "gpt2" else "num_hidden_layers"
+                counts = []
+                for layers in (1, 3):
+                    wanted = self.masked(name, BF16, "cuda", **{key: layers})
+                    with Job(wanted, 1, env_of_rank={0: {"STANDIN_TRACE": "1"}}) as job:
+                        rank, = job.finish()
+                    self.assertEqual(rank.code, 0, rank.err[-2000:])
+                    operations = collections.Counter(re.findall(r"^standin: (\S+) in stream", rank.err, re.MULTILINE))
+                    counts.append([operations["aten::" + name] for name in ("masked_fill_", "logical_not", "where")])
+                print("%-40s %s" % (name, counts), flush=True)
+                self.assertEqual(counts[0][:2], counts[1][:2])
+                # LibTorch would make a mask of numbers by "where"; the softmax of each layer has another "where".
+                self.assertEqual(counts[1][2] - counts[0][2], 2 * STEPS)
 
 
 class Counts(EngineCase):

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trainer/base/document_mark.h"
+#include "trainer/nn/causal_attention.h"
 
 namespace dslaunch {
 namespace {
@@ -27,15 +28,6 @@ std::vector<int64_t> LengthsOf(const at::Tensor& tokens) {
   return lengths;
 }
 
-at::Tensor Attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const std::optional<at::Tensor>& mask, double dropout) {
-  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
-                                          value.transpose(1, 2), mask, dropout,
-                                          /*is_causal=*/!mask, /*scale=*/std::nullopt,
-                                          /*enable_gqa=*/query.size(2) != key.size(2))
-      .transpose(1, 2);
-}
-
 }  // namespace
 
 at::Tensor Documents::Divide(const at::Tensor& tokens) {
@@ -56,7 +48,7 @@ at::Tensor Documents::Attend(const at::Tensor& query, const at::Tensor& key,
                              const at::Tensor& value, double dropout,
                              std::optional<int64_t> window) {
   if (!lengths_.empty()) return AttendEach(query, key, value, dropout, window);
-  return Attention(query, key, value, Mask(window), dropout);
+  return CausalAttention(query, key, value, Mask(window, query.scalar_type()), dropout);
 }
 
 // With a slice for each document, the gradient of each slice would have the size of the whole
@@ -75,7 +67,7 @@ at::Tensor Documents::AttendEach(const at::Tensor& query, const at::Tensor& key,
     if (window && length > *window) {
       mask = Band(query.size(1), window, query).narrow(0, 0, length).narrow(1, 0, length);
     }
-    mixed.push_back(Attention(queries[i], keys[i], values[i], mask, dropout));
+    mixed.push_back(CausalAttention(queries[i], keys[i], values[i], mask, dropout));
   }
   return at::cat(mixed, 1).view(query.sizes());
 }
@@ -91,11 +83,11 @@ const at::Tensor& Documents::Band(int64_t length, std::optional<int64_t> window,
   return band;
 }
 
-const at::Tensor& Documents::Mask(std::optional<int64_t> window) {
+const at::Tensor& Documents::Mask(std::optional<int64_t> window, at::ScalarType type) {
   at::Tensor& mask = masks_[window.value_or(0)];
-  if (!mask.defined()) {
-    mask = starts_.unsqueeze(2).eq(starts_.unsqueeze(1)).unsqueeze(1);
-    mask.logical_and_(Band(starts_.size(1), window, starts_));
+  if (!mask.defined() || mask.scalar_type() != type) {
+    const at::Tensor together = starts_.unsqueeze(2).eq(starts_.unsqueeze(1)).unsqueeze(1);
+    mask = AdditiveMask(together.logical_and_(Band(starts_.size(1), window, starts_)), type);
   }
   return mask;
 }

@@ -30,7 +30,7 @@ class Documents {
   // Returns causal attention within documents, with the shape of `query`, [B, T, heads, head_dim].
   // With a `window` a token attends to that many tokens, including itself. `key` and `value` may
   // have fewer heads, whose number must divide the number of query heads. On the CPU each document
-  // is computed separately; on other devices a bool mask [B, 1, T, T] is used. Precondition:
+  // is computed separately; on other devices all layers share a mask, [B, 1, T, T]. Precondition:
   // several().
   at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     double dropout, std::optional<int64_t> window = std::nullopt);
@@ -39,7 +39,7 @@ class Documents {
   at::Tensor AttendEach(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         double dropout, std::optional<int64_t> window);
   const at::Tensor& Band(int64_t length, std::optional<int64_t> window, const at::Tensor& like);
-  const at::Tensor& Mask(std::optional<int64_t> window);
+  const at::Tensor& Mask(std::optional<int64_t> window, at::ScalarType type);
 
   at::Tensor positions_;  // results of positions(); undefined if each sample is one document
   at::Tensor starts_;  // position in the sample at which each token's document starts, int64 [B, T]

@@ -1,8 +1,8 @@
 #include "trainer/families/decoder/attention.h"
 
-#include <tuple>
 #include <utility>
 
+#include "trainer/nn/causal_attention.h"
 #include "trainer/nn/rotate_heads.h"
 #include "trainer/nn/tensor_parallel/exchanges.h"
 #include "trainer/nn/tensor_parallel/region_seed.h"
@@ -47,21 +47,24 @@ at::Tensor AttentionImpl::forward(const at::Tensor& input) {
   return o_proj_(Attend(query, key, value).flatten(2));
 }
 
-at::Tensor AttentionImpl::Attend(const at::Tensor& query, at::Tensor key, at::Tensor value) {
+at::Tensor AttentionImpl::Attend(const at::Tensor& query, const at::Tensor& key,
+                                 const at::Tensor& value) {
   const double dropout = is_training() ? dropout_ : 0.0;
   const RegionSeed seed(tensor_, query.device(), dropout > 0);
   if (documents_->several()) return documents_->Attend(query, key, value, dropout, window_);
-  const int64_t length = query.size(1);
-  const bool slides = window_ && length > *window_;
-  std::optional<at::Tensor> mask =
-      slides ? std::optional(positions_->Mask(length, *window_, query)) : std::nullopt;
   KeyValueCache* const cache = positions_->cache();
   const auto seen = cache == nullptr ? std::nullopt : cache->Extend(layer_, window_, key, value);
-  if (seen) std::tie(key, value, mask) = std::tie(seen->keys, seen->values, seen->mask);
-  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
-                                          value.transpose(1, 2), mask, dropout,
-                                          /*is_causal=*/!slides && !seen, /*scale=*/std::nullopt,
-                                          /*enable_gqa=*/query.size(2) != key.size(2))
+  if (!seen) {
+    const int64_t length = query.size(1);
+    const bool slides = window_ && length > *window_;
+    return CausalAttention(
+        query, key, value,
+        slides ? std::optional(positions_->Mask(length, *window_, query)) : std::nullopt, dropout);
+  }
+  return at::scaled_dot_product_attention(query.transpose(1, 2), seen->keys.transpose(1, 2),
+                                          seen->values.transpose(1, 2), seen->mask, dropout,
+                                          /*is_causal=*/false, /*scale=*/std::nullopt,
+                                          /*enable_gqa=*/query.size(2) != seen->keys.size(2))
       .transpose(1, 2);
 }
 

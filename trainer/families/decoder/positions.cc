@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/nn/causal_attention.h"
+
 namespace dslaunch {
 namespace {
 
@@ -16,16 +18,18 @@ at::Tensor Over(const std::vector<T>& values, std::shared_ptr<Owner> owner, at::
       at::TensorOptions().dtype(type));
 }
 
+bool IsLike(const at::Tensor& tensor, const at::TensorOptions& options) {
+  return tensor.defined() && tensor.options().device() == options.device() &&
+         tensor.options().dtype() == options.dtype();
+}
+
 }  // namespace
 
 at::Tensor Positions::OnDevice(const at::Tensor& host, const Key& key,
                                const at::TensorOptions& options) {
   if (options.device().is_cpu()) return host.to(options);
   at::Tensor& copy = on_device_[key];
-  if (!copy.defined() || copy.options().device() != options.device() ||
-      copy.options().dtype() != options.dtype()) {
-    copy = host.to(options);
-  }
+  if (!IsLike(copy, options)) copy = host.to(options);
   return copy;
 }
 
@@ -70,8 +74,13 @@ at::Tensor Positions::Mask(int64_t length, int64_t window, const at::Tensor& lik
     }
     mask = std::make_shared<const std::vector<char>>(std::move(sees));
   }
-  return OnDevice(Over(*mask, mask, {length, length}, at::kBool), {Kind::kMask, length},
-                  like.options().dtype(at::kBool));
+  const at::Tensor sees = Over(*mask, mask, {length, length}, at::kBool);
+  if (like.is_cpu()) return sees;
+  at::Tensor& copy = on_device_[{Kind::kMask, length}];
+  if (!IsLike(copy, like.options())) {
+    copy = AdditiveMask(sees.to(like.device()), like.scalar_type());
+  }
+  return copy;
 }
 
 }  // namespace dslaunch

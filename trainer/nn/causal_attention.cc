@@ -1,0 +1,46 @@
+#include "trainer/nn/causal_attention.h"
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace dslaunch {
+namespace {
+
+// LibTorch copies a mask unless each row begins at a multiple of this number of elements.
+constexpr int64_t kAlignment = 8;
+// The lowest number of fp16, which LibTorch uses for cuDNN too.
+constexpr double kMasked = -65504;
+
+// Returns x with each head repeated `times` times.
+at::Tensor RepeatHeads(const at::Tensor& x, int64_t times) {
+  return x.unsqueeze(3).expand({-1, -1, -1, times, -1}).flatten(2, 3);
+}
+
+}  // namespace
+
+at::Tensor CausalAttention(const at::Tensor& query, at::Tensor key, at::Tensor value,
+                           const std::optional<at::Tensor>& mask, double dropout) {
+  // LibTorch 2.11's memory-efficient kernel accepts a mask, but only with equal numbers of heads.
+  // Without this kernel and cuDNN's, LibTorch computes scores of [B, heads, T, T].
+  if (mask && !query.is_cpu() && key.size(2) < query.size(2)) {
+    const int64_t times = query.size(2) / key.size(2);
+    key = RepeatHeads(key, times);
+    value = RepeatHeads(value, times);
+  }
+  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
+                                          value.transpose(1, 2), mask, dropout,
+                                          /*is_causal=*/!mask, /*scale=*/std::nullopt,
+                                          /*enable_gqa=*/query.size(2) != key.size(2))
+      .transpose(1, 2);
+}
+
+at::Tensor AdditiveMask(const at::Tensor& attends, at::ScalarType type) {
+  const int64_t length = attends.size(-1);
+  std::vector<int64_t> shape = attends.sizes().vec();
+  shape.back() = (length + kAlignment - 1) / kAlignment * kAlignment;
+  const at::Tensor mask = at::zeros(shape, attends.options().dtype(type)).narrow(-1, 0, length);
+  return mask.masked_fill_(attends.logical_not(), kMasked);
+}
+
+}  // namespace dslaunch
