@@ -119,7 +119,6 @@ class Agent {
     join.set_master_port(29'500);
     join.set_reached_at(reached_at);
     join.set_address(reached_at);  // both addresses are loopback
-    join.set_address(reached_at);
     Send(std::move(message), 0);
   }
 

@@ -12,7 +12,10 @@ namespace dslaunch {
 struct DataSplits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;  // null if the recipe has no data for evaluation
-  std::string notice = {};        // message about data that is not used; empty if all data is used
+  // Messages about data that is not used; empty if all data is used. `test_notice` covers only the
+  // files of `test`.
+  std::string notice = {};
+  std::string test_notice = {};
 };
 
 // Opens a recipe's data for a model with these needs. Checks that labels of images and tables are

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// The number of texts that are generated at a time, and the capacity of their cache in tokens.
+// The number of texts that are continued at a time, and the size of their cache.
 struct Plan {
   int64_t rows = 1;
   int64_t capacity = 0;
@@ -31,8 +31,8 @@ int64_t BytesOfElement(const TrainingModel& training_model) {
   return sizeof(float);
 }
 
-// Returns a plan whose keys and values fit into memory, by halving the number of texts. Throws
-// kUnavailable if the memory is too small for one text.
+// Halves the number of texts until their keys and values fit into the memory. Throws kUnavailable
+// if the memory is too small for one text.
 Plan MakePlan(TrainingModel& training_model, const Recipe& recipe,
               const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   size_t longest = 0;
@@ -125,7 +125,7 @@ class PromptRun {
                      }});
   }
 
-  // Returns the text after the prompt, without the token or stop text that ended it.
+  // Returns the text after the prompt, without the token or text that ended it.
   std::string TextOf(const TextPrompt& prompt, const Generated& generated) const {
     std::vector<int64_t> tokens = prompt.tokens;
     tokens.insert(tokens.end(), generated.tokens.begin(), generated.tokens.end());
@@ -169,37 +169,26 @@ std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec) 
 
 void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
                      const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
-  const bool writes = group.rank() == 0;
-  // A file that cannot be created should be reported before any work is done, so the writer is
-  // created first.
+  // The writer is created first, so that a file that cannot be created is reported before any work
+  // is done.
   std::optional<PredictionWriter> writer;
   if (group.rank() == 0) writer.emplace(recipe.run.predictions);
   const Plan plan = MakePlan(training_model, recipe, prompts, group);
-  PromptRun run(training_model, recipe, codec, plan);
-  // If a forward pass is collective, every rank generates all texts; otherwise the ranks divide the
-  // texts.
+  PromptRun run(training_model, recipe, codec, prompts, plan);
+  // If a forward pass needs all ranks, every rank continues all texts; otherwise the ranks divide
+  // them.
   const bool together = training_model.core().ForwardIsCollective();
-  const auto rank = static_cast<size_t>(group.rank()),
-             ranks = static_cast<size_t>(group.world_size());
-  const std::vector<std::vector<size_t>> batches = BatchesByLength(prompts, plan.rows);
-  // output lines of this rank's texts, by index of the prompt
-  nlohmann::json own = nlohmann::json::object();
-  for (size_t i = 0; i < batches.size(); ++i) {
-    if (!together && i % ranks != rank) continue;
-    const std::vector<Generated> results = run.Continue(prompts, batches[i]);
-    for (size_t k = 0; k < results.size(); ++k) {
-      const TextPrompt& prompt = prompts[batches[i][k]];
-      const std::string text = run.TextOf(prompt, results[k]);
-      own[std::to_string(batches[i][k])] = lines ? JsonLine(batches[i][k], prompt, text, results[k])
-                                                 : TextForTerminal(prompt.text + text) + "\n";
-    }
-  }
-  std::map<size_t, std::string> all;
-  for (const std::string& of_rank : GatherTexts(group, own.dump())) {
-    const nlohmann::json texts = nlohmann::json::parse(of_rank);
-    for (const auto& [index, text] : texts.items()) {
-      all[std::stoul(index)] = text.get<std::string>();
-    }
+  const auto rows = static_cast<size_t>(plan.rows);
+  const size_t workers = together ? 1 : static_cast<size_t>(group.world_size());
+  const size_t worker = together ? 0 : static_cast<size_t>(group.rank());
+  // Each round continues the next prompts of the file, so that its lines are the next to write.
+  for (size_t first = 0; first < prompts.size(); first += workers * rows) {
+    const size_t begin = std::min(first + worker * rows, prompts.size());
+    const std::string own = run.Continue(begin, std::min(begin + rows, prompts.size()));
+    const std::vector<std::string> all =
+        together ? std::vector<std::string>{own} : GatherTexts(group, own);
+    if (!writer) continue;
+    for (const std::string& lines : all) writer->Write(lines);
   }
   if (!writer) return;
   writer->Finish();

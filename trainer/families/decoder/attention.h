@@ -28,7 +28,7 @@ class AttentionImpl : public torch::nn::Module {
 
  private:
   // Returns the attention output, which has the query's shape, [B, T, heads, head_dim].
-  at::Tensor Attend(const at::Tensor& query, at::Tensor key, at::Tensor value);
+  at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
   // Projects [B, T, hidden_size] to [B, T, number of this rank's heads, head_dim].
   at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
 
