@@ -22,7 +22,8 @@ const std::vector<AcceleratorRow>& AcceleratorTable() {
        .tool = "nvidia-smi",
        .interface_variables = {"NCCL_SOCKET_IFNAME"},
        .read = ReadNvidia},
-      // HIP prefers HIP_VISIBLE_DEVICES to CUDA_VISIBLE_DEVICES. RCCL reads NCCL's variables.
+      // HIP prefers HIP_VISIBLE_DEVICES to CUDA_VISIBLE_DEVICES, so it comes first. RCCL reads the
+      // variables of NCCL.
       {.device = pb::DEVICE_ROCM,
        .option = "rocm",
        .name = "ROCm",

@@ -12,8 +12,9 @@ uint64_t NumberIn(const std::string& properties, std::string_view key) {
   return std::strtoull(text.c_str(), nullptr, 10);
 }
 
-// Returns the sysfs folder of the GPU's PCI device. For a partition, KFD's location has the
-// partition's number in place of the PCI function, so function 0 is used if no such device exists.
+// Returns the sysfs folder of the GPU's PCI device. For a partition of a GPU, KFD's location has
+// the partition's number in place of the PCI function, so function 0 is used if no such device
+// exists.
 std::string PciFolder(const std::string& root, const std::string& properties) {
   constexpr uint64_t kDomainBits = 0xffff;
   const uint64_t location = NumberIn(properties, "location_id");
@@ -28,7 +29,7 @@ std::string PciFolder(const std::string& root, const std::string& properties) {
   return NumaNodeIn(exact) ? exact : folder(0);
 }
 
-// Formats KFD's gfx_target_version as the name of a target: "gfx90a" for 90010.
+// Returns the name of the target for KFD's gfx_target_version: "gfx90a" for 90010.
 std::string TargetName(uint64_t version) {
   char name[48];
   std::snprintf(name, sizeof name, "gfx%" PRIu64 "%" PRIu64 "%" PRIx64, version / 10'000,

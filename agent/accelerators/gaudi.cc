@@ -9,9 +9,9 @@ namespace {
 constexpr uint64_t kHabana = 0x1da3;
 
 struct Subsystem {
-  std::string_view folder;  // folder below /sys that lists devices
-  std::string_view prefix;  // name of a device without the number
-  std::string_view files;   // path of a device file without the number
+  std::string_view folder;  // folder below /sys that lists the devices
+  std::string_view prefix;  // name of a device without its number
+  std::string_view files;   // path of a device file without its number
 };
 
 constexpr Subsystem kSubsystems[] = {{"/sys/class/accel", "accel", "/dev/accel/accel"},

@@ -13,9 +13,9 @@ constexpr uint64_t kIntel = 0x8086;
 constexpr uint64_t kOtherDisplay = 0x0380;      // PCI class of data center GPUs
 constexpr char kIntegrated[] = "0000:00:02.0";  // PCI address of integrated graphics
 
-// Returns the number of tiles of a card, at least 1: folders of the xe driver, or of i915. The
-// folders of i915 count only for data center GPUs, because other GPUs list units there that are not
-// tiles.
+// Returns the number of tiles of a card, at least 1, as the folders of the xe or i915 driver show
+// it. Other GPUs than data center GPUs list units in the folders of i915 that are not tiles, so
+// these folders count for data center GPUs only.
 int TilesOf(const std::string& card, const std::string& device) {
   const size_t by_xe = NumbersIn(device, "tile").size();
   const uint64_t pci_class = ReadFileNumber(device + "/class").value_or(0) >> 8;
@@ -33,7 +33,8 @@ bool IsComposite(const LookUpVariable& getenv) {
 
 std::vector<Accelerator> ReadIntel(const std::string& root, const LookUpVariable& getenv) {
   const std::string cards = root + "/sys/class/drm/card";
-  std::map<std::string, int> by_address;  // key: PCI address, by which Level Zero numbers GPUs
+  // Number of each GPU's card, by PCI address, the order in which Level Zero numbers GPUs.
+  std::map<std::string, int> by_address;
   for (const int card : NumbersIn(root + "/sys/class/drm", "card")) {
     std::error_code ignored;
     const std::filesystem::path link(cards + std::to_string(card) + "/device");

@@ -10,17 +10,17 @@
 namespace dslaunch {
 
 struct NodeAccelerators {
-  const AcceleratorRow* row = nullptr;      // NVIDIA's row if the machine has no accelerator
-  std::vector<Accelerator> installed = {};  // usable devices, regardless of variables
-  std::vector<Accelerator> numbered = {};   // devices that filters count; see NumberedDevices()
-  std::vector<Accelerator> visible = {};    // devices that programs see; see VisibleTo()
-  // Returns the kind of `row`, or DEVICE_CPU if no device is installed.
+  const AcceleratorRow* row = nullptr;      // kind of the devices; NVIDIA's row if there are none
+  std::vector<Accelerator> installed = {};  // usable devices, whatever the variables show
+  std::vector<Accelerator> numbered = {};   // devices that filters count (NumberedDevices)
+  std::vector<Accelerator> visible = {};    // devices that programs see (VisibleTo)
+  // Returns the kind of `row`; DEVICE_CPU if no device is installed.
   pb::Device device() const { return installed.empty() ? pb::DEVICE_CPU : row->device; }
 };
 
-// Reads the devices of kind `wanted`. For DEVICE_AUTO and DEVICE_CPU, reads the first kind of
+// Returns the devices of kind `wanted`. For DEVICE_AUTO and DEVICE_CPU, returns the first kind of
 // AcceleratorTable() with a visible device, else the first kind with an installed device; with
-// `only_cuda`, reads NVIDIA's devices. `each_alone`: see SeeThrough(). Fails with kUsage if a
+// `only_cuda`, NVIDIA's devices. `each_alone` is as for SeeThrough(). Fails with kUsage if a
 // variable lists a device twice.
 Result<NodeAccelerators> FindAccelerators(pb::Device wanted, bool only_cuda,
                                           const LookUpVariable& getenv, bool each_alone = false,

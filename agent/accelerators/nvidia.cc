@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kList[] = "/proc/driver/nvidia/gpus";
 constexpr uint64_t kNvidia = 0x10de;
-constexpr uint64_t kVga = 0x0300, k3d = 0x0302;  // PCI classes of GPUs
+constexpr uint64_t kVga = 0x0300, k3d = 0x0302;  // PCI classes of GPUs with and without display
 
 // Returns the PCI addresses of the GPUs that a program can use, in order. If the driver lists no
 // GPUs, returns an empty string for each device file.

@@ -10,29 +10,29 @@
 
 namespace dslaunch {
 
-// Returns `text` as a number; nullopt unless all of it is a decimal number from 0 to INT_MAX.
+// Returns the value of `text`; nullopt unless the whole text is a decimal number from 0 to INT_MAX.
 std::optional<int> WholeNumber(std::string_view text);
 
-// Returns the file's first line without a trailing newline; empty if it cannot be read.
+// Returns the first line of a file without its newline; empty if the file cannot be read.
 std::string ReadLine(const std::string& path);
 
-// Reads the number at the start of a file, decimal or hexadecimal after 0x; nullopt if the file has
-// none.
+// Returns the number at the start of a file, decimal or hexadecimal after 0x; nullopt if the file
+// does not begin with a number.
 std::optional<uint64_t> ReadFileNumber(const std::string& path);
 
 // Returns the value of the first line "KEY: value" or "KEY value" of a text; empty if there is no
 // such line.
 std::string ValueIn(std::string_view text, std::string_view key);
 
-// Returns at most 64 KiB of a file; empty if it cannot be read.
+// Returns the first 64 KiB of a file; empty if the file cannot be read.
 std::string ReadText(const std::string& path);
 
-// Returns the NUMA node in a PCI device's folder, 0 if the kernel reports none; nullopt if the
-// folder has no such file.
+// Returns the NUMA node in the folder of a PCI device; 0 if the kernel reports none, and nullopt if
+// the folder has no such file.
 std::optional<int> NumaNodeIn(const std::string& device_folder);
 
-// Returns the NUMA node that all PCI devices of `vendor` share whose class (such as 0x0302) is in
-// `classes`. Returns nullopt if there is no such device, or if their nodes differ or are unknown.
+// Returns the NUMA node that all PCI devices of `vendor` with a class in `classes` (such as 0x0302)
+// share. Returns nullopt if there is no such device, or if the NUMA nodes differ or are unknown.
 std::optional<int> CommonNumaNode(const std::string& root, uint64_t vendor,
                                   std::initializer_list<uint64_t> classes);
 
@@ -40,7 +40,7 @@ std::optional<int> CommonNumaNode(const std::string& root, uint64_t vendor,
 // file does not exist.
 bool IsUsableFile(const std::string& path);
 
-// Returns the numbers N of the names PREFIXN in `folder`, ascending: 3 for the name "davinci3".
+// Returns the numbers N of the names PREFIXN in `folder`, ascending, such as 3 for "davinci3".
 std::vector<int> NumbersIn(const std::string& folder, std::string_view prefix);
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kMig = "MIG-";
 
 // Returns the device that an element of CUDA_VISIBLE_DEVICES names: a name, or a number without the
-// trailing text that CUDA ignores. Empty if the element names no device.
+// trailing text, which CUDA ignores. Empty if the element names no device.
 std::string CudaDeviceOf(std::string_view element) {
   constexpr std::string_view kBlanks = " \t";
   element.remove_prefix(std::min(element.find_first_not_of(kBlanks), element.size()));
@@ -25,7 +25,7 @@ std::string CudaDeviceOf(std::string_view element) {
   return status == std::errc() && number >= 0 ? std::to_string(number) : "";
 }
 
-// Splits "0.1" into card and tile; nullopt if `name` does not have this form.
+// Returns the card and tile that "0.1" names; nullopt if `name` does not have this form.
 std::optional<std::pair<int, int>> TileOf(std::string_view name) {
   const size_t dot = name.find('.');
   if (dot == std::string_view::npos) return std::nullopt;
@@ -39,7 +39,7 @@ std::string DeviceOf(const AcceleratorRow& row, std::string_view element) {
   const bool is_name = (row.takes_uuids && element.starts_with("GPU-")) ||
                        (row.device == pb::DEVICE_XPU && TileOf(element));
   const std::optional<int> number = WholeNumber(element);
-  // The runtimes compare texts, so "01" names no device.
+  // The runtimes compare texts, so "01" names no device and is rejected.
   return is_name || (number && std::to_string(*number) == element) ? std::string(element) : "";
 }
 
@@ -47,8 +47,8 @@ int NumberOf(const std::vector<Accelerator>& devices, size_t index) {
   return devices[index].number.value_or(static_cast<int>(index));
 }
 
-// Returns the index in `all` of the device that is named `device`; nullopt unless exactly one
-// device matches. Returns all.size() if none matches but some UUIDs are unknown.
+// Returns the index in `all` of the device that is named `device`; nullopt if several devices
+// match, or if no device matches. Returns all.size() if none matches but some UUIDs are unknown.
 std::optional<size_t> IndexOf(const std::string& device, const std::vector<Accelerator>& all) {
   if (const auto number = WholeNumber(device)) {
     for (size_t i = 0; i < all.size(); ++i) {
@@ -63,8 +63,8 @@ std::optional<size_t> IndexOf(const std::string& device, const std::vector<Accel
   return found == all.end() && is_unknown ? std::optional(all.size()) : std::nullopt;
 }
 
-// Returns the first variable of a level that is set, and its value; the value is nullptr if none is
-// set.
+// Returns the first variable of a level that is set, and its value; the value is nullptr if no
+// variable of the level is set.
 std::pair<std::string_view, const char*> SetOf(const std::vector<std::string_view>& level,
                                                const AcceleratorRow& row,
                                                const LookUpVariable& getenv) {
@@ -75,8 +75,9 @@ std::pair<std::string_view, const char*> SetOf(const std::vector<std::string_vie
   return {"", nullptr};
 }
 
-// Returns the devices of `all` whose files the batch system gave, with their numbers in `all`.
-// Returns `all` if it gave none of these files, as in a container that has other files.
+// Returns the devices of `all` whose device files the batch system assigned, with their numbers in
+// `all`. Returns `all` if the batch system assigned none of these files, as in a container that has
+// other files.
 std::vector<Accelerator> GivenByFile(const AcceleratorRow& row, std::vector<Accelerator> all,
                                      const LookUpVariable& getenv) {
   const char* value = getenv("SLURM_STEP_GPUS");
@@ -133,7 +134,8 @@ SeenDevices SeeThrough(const AcceleratorRow& row, std::string_view value,
       if (static_cast<size_t>(card) >= all.size() || part >= all[static_cast<size_t>(card)].tiles)
         break;
       one = all[static_cast<size_t>(card)];
-      // All named tiles of a card count as one device, so only its first tile adds a device.
+      // All named tiles of a card count as one device, so only the first tile of a card adds a
+      // device.
       if (!identities.insert("card " + std::to_string(card)).second) {
         if (!identities.insert(device).second) return {{}, device};
         continue;
@@ -149,8 +151,8 @@ SeenDevices SeeThrough(const AcceleratorRow& row, std::string_view value,
     if (!identities.insert(identity).second) return {{}, device};
     seen.devices.push_back(std::move(one));
   }
-  // The program, or the next level, numbers the shown devices from 0, so the old numbers do not
-  // apply.
+  // The program, or the next level, numbers the shown devices from 0, so the old numbers are
+  // removed.
   if (row.levels.size() > 1) {
     for (Accelerator& one : seen.devices) one.number.reset();
   }
@@ -226,7 +228,7 @@ std::vector<std::string> NamesOfSlots(const AcceleratorRow& row, const std::vect
       names.push_back(index < given.size() ? given[index] : name_of(index));
     }
   } else if (hides_all || (own != nullptr && std::string_view(own) == "-1")) {
-    names.assign(slots, own);  // a value that hides all devices, for every slot
+    names.assign(slots, own);  // the value hides all devices, so every slot gets it
   } else if (own != nullptr) {
     names = ListVisibleDevices(row, own);
     names.erase(names.begin(),
@@ -245,7 +247,7 @@ Result<std::vector<int>> NumaNodesOf(const AcceleratorRow& row,
   std::vector<int> nodes;
   for (const std::string& name : names) {
     const auto tile = TileOf(name);
-    // CUDA accepts any unique prefix of a UUID, so only the bare "GPU-" or "MIG-" is rejected here.
+    // CUDA accepts any unique prefix of a UUID, so only a bare "GPU-" or "MIG-" is rejected here.
     const bool is_name = name.size() > 4 || WholeNumber(name) || tile;
     const std::optional<size_t> index =
         is_name ? IndexOf(tile ? std::to_string(tile->first) : name, shown) : std::nullopt;

@@ -1,4 +1,4 @@
-// Decides which devices a program sees by the variables of its environment. Reads no files.
+// Determines from environment variables which devices a program sees. Reads no files.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace dslaunch {
 std::vector<std::string> ListVisibleDevices(const AcceleratorRow& row, std::string_view value);
 
 struct SeenDevices {
-  std::vector<Accelerator> devices = {};  // devices in the order in which the program numbers them
+  std::vector<Accelerator> devices = {};  // devices, in the order in which the program numbers them
   std::string repeated = {};              // device that is listed twice; empty if none is
 };
 
@@ -28,47 +28,48 @@ SeenDevices SeeThrough(const AcceleratorRow& row, std::string_view value,
                        const std::vector<Accelerator>& all, bool each_alone);
 
 // Returns the value of the last level's variable that the user or the batch system has set; nullptr
-// if none is set. In a batch system's allocation, a value equal to the previous level's counts as
-// unset: Slurm gives all variables the same numbers, which the runtime would apply twice.
+// if no variable of that level is set. In the allocation of a batch system, a value equal to the
+// previous level's value counts as unset: Slurm gives all variables the same numbers, which the
+// runtime would apply twice.
 const char* OwnVisible(const AcceleratorRow& row, const LookUpVariable& getenv);
 
 // Returns whether a batch system has chosen the devices of this environment: a step or job of Slurm
 // with GPUs, or a job of Flux.
 bool IsAllotted(const LookUpVariable& getenv);
 
-// Returns the devices that the numbers of a job's filter (--include node:0,2) count: those that the
-// levels before the last show and, in an allocation, that the batch system gave. If the batch
-// system has no variable for this kind, it gave the device files that it lists (SLURM_STEP_GPUS).
-// Fails with kUsage if a device is listed twice.
+// Returns the devices to which the numbers of a job's filter (--include node:0,2) refer. These are
+// the devices that the levels before the last level show and, in an allocation, that the batch
+// system assigned. A batch system without a variable for this kind assigned the device files that
+// it lists (SLURM_STEP_GPUS). Fails with kUsage if a device is listed twice.
 Result<std::vector<Accelerator>> NumberedDevices(const AcceleratorRow& row,
                                                  const std::vector<Accelerator>& all,
                                                  const LookUpVariable& getenv);
 
-// Returns the devices that a program sees. `each_alone`: see SeeThrough(). Fails with kUsage if a
-// variable lists a device twice.
+// Returns the devices that a program sees. `each_alone` is as for SeeThrough(). Fails with kUsage
+// if a variable lists a device twice.
 Result<std::vector<Accelerator>> VisibleTo(const AcceleratorRow& row,
                                            const std::vector<Accelerator>& all,
                                            const LookUpVariable& getenv, bool each_alone);
 
-// Returns at most `slots` elements for variables of the last level, which name the slots' devices.
-// They name the devices of `chosen` unless that is empty. Otherwise they are the elements of
+// Returns at most `slots` names, one for each slot's device, for the variables of the last level.
+// If `chosen` is not empty, names the devices with these numbers. Otherwise returns the elements of
 // OwnVisible() or, if that is unset, the numbers of all devices, in both cases from index `first`.
-// `numbered`: see NumberedDevices(); empty if unknown. Returns fewer elements if fewer devices are
-// named.
+// `numbered` is the result of NumberedDevices(), or empty if unknown. Returns fewer names if there
+// are fewer devices.
 std::vector<std::string> NamesOfSlots(const AcceleratorRow& row, const std::vector<int>& chosen,
                                       const LookUpVariable& getenv,
                                       const std::vector<Accelerator>& numbered, size_t first,
                                       size_t slots);
 
-// Returns the NUMA nodes of the devices that `names` lists, as NamesOfSlots() returns them.
-// `shown`: the devices that the levels before the last show. Fails with kUsage if a device or its
+// Returns the NUMA nodes of the devices in `names`, a result of NamesOfSlots(). `shown` contains
+// the devices that the levels before the last level show. Fails with kUsage if a device or its NUMA
 // node is unknown.
 Result<std::vector<int>> NumaNodesOf(const AcceleratorRow& row,
                                      const std::vector<std::string>& names,
                                      const std::vector<Accelerator>& shown);
 
-// Returns the devices that the levels before the last show. Fails with kUsage if a variable lists a
-// device twice.
+// Returns the devices that the levels before the last level show. Fails with kUsage if a variable
+// lists a device twice.
 Result<std::vector<Accelerator>> ShownToLastLevel(const AcceleratorRow& row,
                                                   const std::vector<Accelerator>& all,
                                                   const LookUpVariable& getenv);

@@ -31,11 +31,11 @@ namespace {
 
 constexpr milliseconds kConnectWithin(60'000);   // the front end's own limit is shorter, mostly
 constexpr milliseconds kFlushWithin(2'000);      // limit for sending the agent's last bytes
-constexpr milliseconds kAgentEndsWithin(5'000);  // limit for the exit of an agent without front end
+constexpr milliseconds kAgentEndsWithin(5'000);  // limit for an agent without front end to exit
 // Signals that mpirun and srun forward, or with which Slurm announces and enforces the end of a
-// step.
+// step. They are passed on to the agent.
 constexpr int kPassedSignals[] = {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
-// Prefixes of the variables that mpirun and its daemons set.
+// Prefixes of the variables that mpirun and its daemons set for each process.
 constexpr std::string_view kMpiPrefixes[] = {"OMPI_", "PMIX_", "ORTE_", "PRTE_", "PMI_"};
 
 void UnsetPlace() {
@@ -53,8 +53,8 @@ int Fail(const std::string& why, ExitCode code = ExitCode::kUnavailable) {
   return ToInt(code);
 }
 
-// Forks the agent without executing it again, so that OpenSSL is initialized only once. Returns the
-// process ID, or -1 with errno set.
+// Forks the agent and returns its process ID, or -1 with errno set. The agent is not executed
+// again, so that OpenSSL is initialized only once.
 pid_t StartAgent(const std::function<int()>& run_agent, SocketPair& pair) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -70,7 +70,7 @@ pid_t StartAgent(const std::function<int()>& run_agent, SocketPair& pair) {
 
 class CallBack {
  public:
-  // `agent`: process ID of the agent, whose stdin and stdout are the other end of `stream`.
+  // `agent` is the process ID of the agent, whose stdin and stdout are the other end of `stream`.
   CallBack(const CallBackOptions& options, asio::ssl::context tls, pid_t agent, UniqueFd stream)
       : options_(options), tls_(std::move(tls)), agent_(agent), stream_(std::move(stream)) {}
 
@@ -82,7 +82,7 @@ class CallBack {
     search_.Start();
     for (const int number : kPassedSignals) signals_.add(number);
     AwaitSignal();
-    OnSignal(SIGCHLD);  // the agent may have ended before the signal set existed
+    OnSignal(SIGCHLD);  // the agent may have exited before the signal set existed
     loop_.run();
     return exit_code_;
   }
@@ -93,7 +93,8 @@ class CallBack {
            "; check that a firewall lets the nodes reach the machine where dslaunch runs";
   }
 
-  // Closes the stream, so the agent reads end of file and exits.
+  // Ends the search without success. Closes the agent's stream, so the agent reads end of file and
+  // exits.
   void StopSearch() {
     failure_ = Fail(CannotReach());
     search_.Stop();
@@ -132,7 +133,8 @@ class CallBack {
     if (failure_ != 0) exit_code_ = failure_;
     const std::string line = FormatCallBackLine(
         {CallBackLine::Kind::kEnded, options_.place, std::to_string(exit_code_)}, options_.nonce);
-    // A failed write is ignored: the launcher has exited, which ends its nodes too.
+    // If the write fails, the launcher has exited, which also ends the nodes that it started, so
+    // the failure is ignored.
     (void)!write(STDOUT_FILENO, line.data(), line.size());
     if (relay_)
       StopAfter(kFlushWithin);
@@ -159,9 +161,9 @@ class CallBack {
                         }};
   std::shared_ptr<TlsRelay> relay_;
   const pid_t agent_;
-  UniqueFd stream_;  // socket of the agent; empty once `relay_` owns it
+  UniqueFd stream_;  // socket to the agent; empty once `relay_` owns it
   bool has_ended_ = false;
-  int failure_ = 0;  // the exit code if the front end was not reached; else 0
+  int failure_ = 0;  // exit code if the front end was not reached; otherwise 0
   int exit_code_ = ToInt(ExitCode::kUnavailable);
 };
 
@@ -186,7 +188,7 @@ int RunCallBack(const CallBackOptions& options) {
     return ToInt(ExitCode::kIo);
   CallBack call_back(options, *std::move(tls), agent, std::move(pair->ours));
   const int exit_code = call_back.Run();
-  ::_exit(exit_code);  // skips freeing OpenSSL's memory, which takes long
+  ::_exit(exit_code);  // exits without freeing OpenSSL's memory, which takes long
 }
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
-// Declares the actions of AgentCore. Each is carried out at once and in order. Where AgentCore
-// expects an answer, the comment names the event that delivers it.
+// Declares the actions that AgentCore requests. NodeAgent or a simulator carries out each action at
+// once and in order. If an action has a result, its comment names the function that receives the
+// result.
 #pragma once
 
 #include <sys/types.h>
@@ -20,33 +21,36 @@
 namespace dslaunch {
 namespace agent_action {
 
-// Writes one line to the agent's log.
+// An action that writes one line to the agent's log.
 struct Log {
   std::string text;
 };
 
-// Sends an event to the front end and to every viewer.
+// An action that sends an event to the front end and to every viewer.
 struct EmitEvent {
   pb::NodeEvent event;
 };
 
-// Sends a rank's status line to the front end and to every viewer. A reader that lags gets only the
-// newest line of each kind.
+// An action that sends a rank's status line to the front end and to every viewer. A reader that
+// lags gets only the newest line of each kind.
 struct EmitStatus {
   uint32_t rank = 0;
   std::string line;
   StatusKind kind = StatusKind::kProgress;
 };
 
-// Sends the last event after the output of the ranks. A second EndEvents has no effect.
+// An action that sends the last event, after the output of the ranks. A second EndEvents has no
+// effect.
 struct EndEvents {
   pb::NodeDone done;
 };
 
-// Stops sending to the front end, which has exited or detached. Viewers stay connected.
+// An action that stops sending to the front end, which has exited or detached. Viewers stay
+// connected.
 struct DetachFrontEnd {};
 
-// Sends the output of a started rank, which writes to stdout.log and stderr.log in `folder`.
+// An action that begins to send the output of a started rank, which writes to stdout.log and
+// stderr.log in `folder`.
 struct FollowRank {
   uint64_t attempt = 0;
   uint32_t rank = 0;
@@ -54,96 +58,108 @@ struct FollowRank {
   std::string folder;
 };
 
-// Ends the output of the ranks followed so far.
+// An action that ends the output of all ranks with an earlier FollowRank.
 struct EndRankOutput {
-  bool others_follow = false;  // true if ranks of another attempt start after this output is sent
+  // Whether ranks of another attempt start after this output was sent.
+  bool others_follow = false;
 };
 
 struct SendToSupervisor {
   pb::SupervisorRequest request;
 };
 
-// Sends a message to the rendezvous. The attempt is set; NodeAgent adds the sender.
+// An action that sends a message to the rendezvous. The message already has its attempt; NodeAgent
+// adds the sender.
 struct SendToRendezvous {
   pb::AgentMessage message;
 };
 
-// Begins heartbeats: the first at once, then one every `interval`. Of `ticks_per_beat` heartbeats,
-// the rendezvous gets one. None is sent while the loop has not turned for `patience`.
+// An action that begins heartbeats: the first at once, then one every `interval`. Only one of
+// `ticks_per_beat` heartbeats goes to the rendezvous. No heartbeat is sent while the agent's loop
+// has not run for `patience`.
 struct StartHeart {
   milliseconds interval{0};
   milliseconds patience{0};
   uint32_t ticks_per_beat = 1;
 };
 
-// Looks for the rendezvous of another node for at most `limit`. Answer: MembershipCore::OnFound.
+// An action that looks for the rendezvous on another node for at most `limit`. The result goes to
+// MembershipCore::OnFound.
 struct FindRendezvous {
   std::vector<std::string> endpoints;
   uint32_t node_index = 0;
   milliseconds limit{0};
 };
 
-// Opens the stream to the rendezvous and sends `join` first, after adding the identity of this
-// machine, its addresses and the port that it has reserved.
+// An action that opens the stream to the rendezvous and sends `join` first, after adding the
+// identity and addresses of this machine and the port that it has reserved.
 struct JoinRendezvous {
-  // True to join this node's own rendezvous instead of the rendezvous that was found last.
+  // True to join this node's own rendezvous instead of the rendezvous that FindRendezvous found
+  // last.
   bool in_process = false;
   pb::Join join;
 };
 
-// Closes the stream to the rendezvous. Before that, closes this node's own rendezvous if it has
-// one, because the other nodes must not see the disconnection as a failure.
+// An action that closes the stream to the rendezvous. Closes this node's own rendezvous first, if
+// there is one, because otherwise the other nodes would treat the disconnection as a failure.
 struct LeaveRendezvous {};
 
-// Plans the ranks of this node and makes their folders. Answer: WorkersCore::OnPlanned.
+// An action that plans the ranks of this node and makes their folders. The result goes to
+// WorkersCore::OnPlanned.
 struct PlanWorkers {
   uint64_t attempt = 0;
   pb::Assignment assignment;
 };
 
-// Collects the evidence about a worker that has ended. Answer: OnWorkerDescribed.
+// An action that collects the evidence about a worker that has ended. The result goes to
+// AgentCore::OnWorkerDescribed.
 struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
-  bool all_ended_well = false;  // true if all workers have ended, and succeeded or may be lost
-  bool tolerated = false;       // true if the loss of this rank is tolerated
-  bool given_up = false;        // true if the other ranks had given this rank up
+  // Whether all workers have ended, and each has succeeded or may be lost.
+  bool all_ended_well = false;
+  bool tolerated = false;  // whether the loss of this rank is tolerated
+  bool given_up = false;   // whether the other ranks had declared this rank lost
 };
 
-// Starts the MPI server of this node's ranks unless it runs, because ranks of other nodes use MPI.
+// An action that starts the MPI server of this node's ranks unless it runs already. Requested when
+// ranks of other nodes use MPI.
 struct StartMpiServer {};
 
-// Asks the MPI server about a rank that has ended. Answer: MpiCore::OnRank.
+// An action that asks the MPI server about a rank that has ended. The result goes to
+// MpiCore::OnRank.
 struct AskMpiServer {
   uint32_t local_rank = 0;
 };
 
-// Reads what the threads of a worker do or, with `flight`, the content of its Flight Recorder. With
-// `text`, shows the user that text and the threads. With `look`, calls WorkersCore::OnInspected.
+// An action that reads the stacks of a worker's threads or, with `flight`, the records of its
+// Flight Recorder. With `text`, shows that text and the stacks to the user. With `look`, passes the
+// result to WorkersCore::OnInspected.
 struct InspectWorker {
   RankPlace place;
   std::string text;
   uint64_t look = 0;
-  uint32_t looks = 1;  // number of looks for the user, one second apart; `look` gets the last
+  // Number of looks for the user, one second apart; `look` gets the last one.
+  uint32_t looks = 1;
   bool flight = false;
 };
 
-// Reserves a port for rank 0 of the next attempt, and releases the port that is held so far. With
-// `check`, also runs the tests of JobSpec.node_check. A later ReservePort replaces this one.
-// Answer: OnPortReserved.
+// An action that reserves a port for rank 0 of the next attempt, and releases the port that was
+// reserved before. With `check`, also runs the tests of JobSpec.node_check. A later ReservePort
+// replaces this action. The result goes to AgentCore::OnPortReserved.
 struct ReservePort {
   bool check = false;
 };
 
-// Ends the processes that the workers had started, because the supervisor has ended. Answer:
-// OnAllReaped.
+// An action that ends the processes that the workers had started, because the supervisor has
+// exited. The result goes to AgentCore::OnAllReaped.
 struct SweepOrphans {
   std::vector<pid_t> groups;
   std::string cgroup;  // empty if the workers had no cgroup
 };
 
-// Connects to the agent of `candidate` within `limit`, and sends `vote`. Withdraws a vote that was
-// sent before. Answer: MajorityCore::OnVoteAnswer, if the candidate answers.
+// An action that connects to the agent of `candidate` within `limit` and sends `vote`. Withdraws an
+// earlier vote. If the candidate answers, the result goes to MajorityCore::OnVoteAnswer.
 struct SendVote {
   uint32_t candidate = 0;
   std::string endpoint;
@@ -151,28 +167,28 @@ struct SendVote {
   pb::Vote vote;
 };
 
-// Withdraws the vote of the last SendVote by closing its connection.
+// An action that withdraws the vote of the last SendVote by closing its connection.
 struct WithdrawVote {};
 
-// Answers the agent that sent a vote, and closes its connection.
+// An action that answers the agent that sent a vote, and closes its connection.
 struct AnswerVote {
   uint32_t voter = 0;
   pb::VoteAnswer answer;
 };
 
-// Opens a rendezvous on this node in place of the lost one. Answer:
-// MajorityCore::OnRendezvousOpened.
+// An action that opens a rendezvous on this node in place of the lost rendezvous. The result goes
+// to MajorityCore::OnRendezvousOpened.
 struct OpenRendezvous {
   pb::FailoverRequest last;
 };
 
-// Writes the result of the job to a file, because no front end received it. NodeAgent adds the
-// times of the job.
+// An action that writes the result of the job to a file, because no front end received the result.
+// NodeAgent adds the times of the job.
 struct WriteResult {
   pb::JobResult result;
 };
 
-// Ends the agent. Carried out once.
+// An action that ends the agent. Carried out once.
 struct Quit {};
 
 }  // namespace agent_action

@@ -9,12 +9,12 @@
 
 namespace dslaunch {
 
-// A first-in, first-out queue: actions that follow from an action are carried out after all earlier
-// ones. Used by one thread.
+// A first-in, first-out queue of actions: actions that follow from an action are carried out after
+// all earlier actions. Used by one thread.
 class AgentActionQueue {
  public:
-  // Calls `carry_out` with each action, until none is left. Returns false at once if called from
-  // `carry_out`; the outer call then continues with these actions.
+  // Adds `actions` and calls `carry_out` with each action until the queue is empty. If called from
+  // `carry_out`, only adds the actions and returns false; the outer call then carries them out.
   template <class CarryOne>
   bool CarryOut(AgentActions actions, CarryOne carry_out) {
     for (AgentAction& action : actions) actions_.push_back(std::move(action));

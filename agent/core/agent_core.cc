@@ -14,7 +14,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDefaultTick(500);
-// Patience of the loop as a multiple of dead_ms, because disks may be slow.
+// Longest time without a turn of the loop, as a multiple of dead_ms. Disks may be slow, so it is
+// long.
 constexpr int kLoopPatience = 5;
 
 pb::Cause StepSignalCause(const NodeJob& job, int signal_number) {
@@ -83,7 +84,7 @@ void AgentCore::CarryOut(AgentRequest request, Clock::time_point now) {
       request);
 }
 
-// --- The front end ---
+// --- Events of the front end ---
 
 void AgentCore::OnPrepared() {
   job_.OnPrepared();
@@ -101,8 +102,8 @@ void AgentCore::OnPrepared() {
   out_.SendToSupervisor(std::move(request));
   const auto patience =
       std::max(kLoopPatience * milliseconds(timeouts.dead_ms()), milliseconds(timeouts.lease_ms()));
-  // Usually two ticks make a heartbeat. If other nodes wait so briefly for heartbeats that a late
-  // one would count as silence, every tick makes a heartbeat.
+  // Usually the rendezvous gets every second tick as a heartbeat. If other nodes wait so briefly
+  // for heartbeats that a late heartbeat would count as silence, it gets every tick.
   const bool is_tight = 2 * timeouts.heartbeat_ms() > timeouts.suspect_ms();
   out_.Do(agent_action::StartHeart{
       .interval = tick_interval(), .patience = patience, .ticks_per_beat = is_tight ? 1u : 2u});
@@ -136,7 +137,7 @@ pb::AgentAlive AgentCore::Alive(BootClock::time_point now) {
   return alive;
 }
 
-// --- The rendezvous ---
+// --- Events of the rendezvous ---
 
 void AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now,
                                     BootClock::time_point boot_now) {
@@ -202,7 +203,7 @@ void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   if (plant_early_drained_) workers_.OnReaped();
 }
 
-// --- The supervisor and this machine ---
+// --- Events of the supervisor and this machine ---
 
 void AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now) {
   switch (event.event_case()) {
@@ -216,7 +217,7 @@ void AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_
     case pb::SupervisorEvent::kFrontEndConnection:
       return front_end_.OnConnection(event.front_end_connection().is_broken());
     case pb::SupervisorEvent::kStepSignal:
-      // Every node of the job gets this report, and usually the front end too, so only the first
+      // Every node of the job gets this signal, and usually the front end too, so only the first
       // report counts.
       if (!job_.prepared() || workers_.stopping()) return;
       return out_.StopJob(StepSignalCause(job_, event.step_signal().signal()));
@@ -233,8 +234,8 @@ void AgentCore::OnSupervisorGone(Clock::time_point now) {
   out_.StopJob(job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                           job_.node_name() + " was lost: its supervisor process was killed"));
   Settle(now);
-  // The workers died with their supervisor, but processes that they had started may live, so they
-  // are ended.
+  // The workers died with their supervisor, but processes that they had started may still run, so
+  // these processes are ended.
   out_.Do(agent_action::SweepOrphans{.groups = workers_.ranks().RunningPids(),
                                      .cgroup = workers_.cgroup()});
 }
@@ -282,9 +283,9 @@ void AgentCore::OnAllReaped(const TeardownCore::Left& left, Clock::time_point no
   teardown_.OnTornDown(now);
 }
 
-// --- The end ---
+// --- End of ranks and of the job ---
 
-// Ends all ranks before the next attempt, or before the node joins another rendezvous.
+// Ends all ranks, before the next attempt or before the node joins another rendezvous.
 void AgentCore::DrainRanks() {
   if (workers_.phase() > WorkersCore::Phase::kDraining) return;
   if (workers_.phase() == WorkersCore::Phase::kDraining) return workers_.BeginDrain();
@@ -304,7 +305,7 @@ void AgentCore::Stop(const pb::Cause& cause, bool kill_now) {
   workers_.Stop(kill_now, by_ctrl_c && job_.spec().stop_signal() == 0 ? SIGINT : 0);
 }
 
-// --- Time ---
+// --- Ticks ---
 
 void AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot_now,
                        Clock::duration late) {

@@ -1,5 +1,6 @@
-// Collects the steps of AgentCore's parts in order: actions, which NodeAgent carries out, and
-// requests to other parts, which AgentCore carries out where they occur among the actions.
+// Collects the steps that the components of AgentCore decide, in order. A step is an action, which
+// NodeAgent carries out, or a request to another component, which AgentCore carries out where it
+// occurs among the actions.
 #pragma once
 
 #include <cstdint>
@@ -18,47 +19,51 @@ namespace dslaunch {
 
 namespace agent_request {
 
-// Sends the cause of this node's end to the rendezvous, which stops the other nodes.
+// A request to send the cause of this node's end to the rendezvous, which then stops the other
+// nodes.
 struct NotifyStop {
   pb::Cause cause;
 };
 
-// Ends this node's part of the job. The first cause is kept; later requests only kill the ranks.
+// A request to end this node's part of the job. The first request sets the cause; later requests
+// can only kill the ranks.
 struct Stop {
   pb::Cause cause;
   bool kill_now = false;
 };
 
-// Ends the wait for the other nodes, because the rendezvous is lost for good and will not confirm
-// their end.
+// A request to stop waiting for the other nodes, because the rendezvous is lost for good and will
+// not confirm their end.
 struct EndRendezvous {};
 
-// Leaves this node's own rendezvous, so that the other nodes move to another one.
+// A request to leave this node's own rendezvous, so that the other nodes move to another
+// rendezvous.
 struct LeaveToOthers {};
 
-// Ends the agent if no process needs it any more.
+// A request to end the agent if no process needs it any more.
 struct QuitIfIdle {};
 
-// Ends all ranks before the next attempt, or before another rendezvous is joined.
+// A request to end all ranks, before the next attempt or before another rendezvous is joined.
 struct DrainRanks {};
 
-// Begins an election of another rendezvous, because the rendezvous is lost.
+// A request to begin an election of another rendezvous, because the rendezvous is lost.
 struct Elect {
   pb::Cause cause;
 };
 
-// Moves to the elected rendezvous.
+// A request to move to the elected rendezvous.
 struct Follow {
   pb::FailoverRequest next;
 };
 
-// Handles the end of a rank, after the MPI server has answered or its answer is overdue.
+// A request to handle the end of a rank, after the MPI server has answered or its answer is
+// overdue.
 struct EndRank {
   pb::WorkerExited exited;
   Clock::time_point noticed;
 };
 
-// Counts the state that a rank has reported for the goodput.
+// A request to count the state that a rank has reported for the goodput.
 struct CountStatus {
   uint32_t local_rank = 0;
   StatusLine line;
@@ -72,7 +77,8 @@ using AgentRequest =
                  agent_request::Elect, agent_request::Follow, agent_request::EndRank,
                  agent_request::CountStatus>;
 
-// Collects actions and requests in order. Drops messages to peers that cannot be reached.
+// Collects actions and requests in order. Drops messages to a supervisor or rendezvous that cannot
+// be reached.
 class AgentOutbox {
  public:
   using Step = std::variant<AgentAction, AgentRequest>;
@@ -83,28 +89,29 @@ class AgentOutbox {
 
   void Log(std::string text) { Do(agent_action::Log{std::move(text)}); }
   void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
-  // Logs `text` and shows it to the user.
+  // Logs `text` and sends it to the front end, which shows it to the user.
   void Notify(std::string text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
   void SendToSupervisor(pb::SupervisorRequest request);
-  // Sets the message's attempt and sends it, if a rendezvous is joined.
+  // Sends the message with the current attempt, if a rendezvous is joined.
   void SendToRendezvous(pb::AgentMessage message);
-  // Notifies the rendezvous of `cause` and stops this node's part.
+  // Reports `cause` to the rendezvous and stops this node's part of the job.
   void StopJob(const pb::Cause& cause);
-  // Stops this node's part without a rendezvous, because the rendezvous is lost.
+  // Stops this node's part of the job without reporting it, because the rendezvous is lost.
   void StopCutOff(const pb::Cause& cause);
 
-  // Records that the supervisor has ended. Returns false if that was recorded before.
+  // Records that the supervisor has exited. Returns false if that was recorded before.
   bool OnSupervisorGone() { return std::exchange(has_supervisor_, false); }
   void OnJoined() { is_joined_ = true; }
   void OnLeft() { is_joined_ = false; }
-  // Records that the rendezvous is over. Returns false if that was recorded before.
+  // Records that the rendezvous will send nothing more. Returns false if that was recorded before.
   bool OnRendezvousOver() { return !std::exchange(is_over_, true); }
   void SetAttempt(uint64_t attempt) { attempt_ = attempt; }
   uint64_t attempt() const { return attempt_; }
 
   // Returns whether a stream to the rendezvous is open and more messages are expected.
   bool has_rendezvous() const { return is_joined_ && !is_over_; }
-  // Returns whether the rendezvous has nothing more to send, or was given up for good.
+  // Returns whether the rendezvous will send nothing more, because it has ended or is lost for
+  // good.
   bool is_rendezvous_over() const { return is_over_; }
 
  private:

@@ -26,7 +26,7 @@ uint32_t ElectionCore::CandidateOf(uint64_t term) const {
   return options_.voters[term % options_.voters.size()];
 }
 
-// Returns the next term whose candidate can be reached and is not the lost node.
+// Returns the next term whose candidate has a known endpoint and is not the lost node.
 uint64_t ElectionCore::NextTerm() const {
   uint64_t term = term_ + 1;
   for (size_t i = 0; i < options_.voters.size(); ++i, ++term) {
@@ -73,7 +73,7 @@ void ElectionCore::EnterTerm(uint64_t term, Clock::time_point now) {
   agent_action::SendVote send;
   send.candidate = candidate;
   send.endpoint = peer->second;
-  send.limit = options_.term * 3 / 4;  // leaves time to report a failure within this term
+  send.limit = options_.term * 3 / 4;  // leaves time to report a failure within the term
   send.vote.set_term(term_);
   send.vote.set_attempt(standing_.attempt);
   send.vote.set_restarts(standing_.restarts);
@@ -106,11 +106,11 @@ void ElectionCore::Answer(uint32_t voter) {
   out_.emplace_back(std::move(answer));
 }
 
-// Opens the rendezvous if this node has a majority of the votes. Waits half a term for the other
-// nodes, so that the attempt gets all nodes that are present.
+// Opens the rendezvous if this node has the votes of a majority. Waits half a term for the
+// remaining nodes, so that the attempt gets all nodes that are present.
 void ElectionCore::OpenIfElected(Clock::time_point now) {
   size_t votes = 1;
-  // Number of nodes known to have had ranks.
+  // Number of nodes that are known to have had ranks when the rendezvous was lost.
   size_t busy = standing_.was_idle ? 0 : 1;
   uint64_t attempt = standing_.attempt;
   uint32_t restarts = standing_.restarts;
@@ -147,7 +147,7 @@ void ElectionCore::OpenIfElected(Clock::time_point now) {
 ElectionActions ElectionCore::OnOpened(const Result<std::vector<std::string>>& endpoints) {
   if (state_ != State::kOpening) return {};
   if (!endpoints.ok()) {
-    state_ = State::kVoting;  // another node is the candidate of the next term
+    state_ = State::kVoting;  // another node will be the candidate of the next term
     term_ends_ = {};
     return {};
   }

@@ -7,11 +7,12 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kSupervisorReportsWithin(1000);
-// Limits the wait for the front end's exit after the last event was sent.
+// Limit of the wait for the front end to exit after the last event was sent.
 constexpr milliseconds kGoodbyeWithin(30'000);
 constexpr milliseconds kUnpreparedLease(10'000);
 constexpr milliseconds kUnpreparedLook(500);
-// Missed renewals, which a front end sends as often as heartbeats.
+// Number of renewals after which the front end counts as silent. It sends renewals as often as
+// heartbeats.
 constexpr int kRenewalsMissed = 3;
 
 }  // namespace
@@ -40,9 +41,9 @@ void FrontEndCore::OnStreamOver(Clock::time_point now) {
   out_.Do(agent_action::DetachFrontEnd());
 }
 
-// A single node cannot distinguish a broken connection from a killed front end. The rendezvous can,
-// because it receives heartbeats of all nodes. A node without a rendezvous does not wait for its
-// front end.
+// A single node cannot distinguish a broken connection from a killed front end. The rendezvous
+// receives heartbeats of all nodes and can distinguish them, so the node reports its connection and
+// waits. A node without a rendezvous does not wait for its front end.
 void FrontEndCore::OnConnection(bool is_broken) {
   is_link_broken_ = is_broken;
   out_.Log(is_broken ? "the connection to the front end broke; it may come back"
@@ -55,7 +56,7 @@ void FrontEndCore::OnConnection(bool is_broken) {
 
 void FrontEndCore::OnUnreachable() const {
   if (!is_link_broken_) return;
-  pb::SupervisorRequest request;  // an empty no_front_end makes the supervisor end all processes
+  pb::SupervisorRequest request;  // empty, so that the supervisor ends all processes
   request.mutable_no_front_end();
   out_.SendToSupervisor(std::move(request));
 }
@@ -66,8 +67,8 @@ void FrontEndCore::OnGone() {
   out_.Do(agent_action::DetachFrontEnd());
   if (readers_.front_end_has_all || !job_.prepared()) return out_.Ask(agent_request::QuitIfIdle{});
   out_.Ask(agent_request::LeaveToOthers());
-  // Only this node has lost its connection; the other nodes may still have their front end, which
-  // reports this cause.
+  // Only this node has lost its connection. The other nodes may still have their front end, which
+  // can report the cause, so it is sent to the rendezvous.
   out_.Ask(agent_request::NotifyStop{
       job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                  job_.node_name() + " was lost: " +
@@ -78,7 +79,7 @@ void FrontEndCore::OnGone() {
   out_.Ask(agent_request::QuitIfIdle{});
 }
 
-// The front end is lost too, because the supervisor carried its connection.
+// The supervisor carried the front end's connection, so the front end is lost too.
 void FrontEndCore::OnSupervisorGone() {
   gone_ = true;
   out_.Do(agent_action::DetachFrontEnd());

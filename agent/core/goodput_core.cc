@@ -6,8 +6,8 @@
 namespace dslaunch {
 namespace {
 
-// Interval of reports. If a front end loses a node, its newest times of the node are at most this
-// old.
+// Interval of reports to the front end. A front end that loses a node has times of the node that
+// are at most this old.
 constexpr milliseconds kReportEvery(5'000);
 
 uint64_t MicrosecondsSince(Clock::time_point then, Clock::time_point now) {

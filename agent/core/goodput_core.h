@@ -1,4 +1,4 @@
-// Counts the time of this node's ranks by use.
+// Counts how the time of this node's ranks is used.
 #pragma once
 
 #include <chrono>
@@ -16,32 +16,33 @@
 
 namespace dslaunch {
 
-// Counts the time of each slot by reading the state of the workers after each event. See AgentCore
-// for the rules of all parts.
+// Counts the time of each slot by use, reading the state of the workers after each event. A
+// component of AgentCore.
 class GoodputCore {
  public:
   GoodputCore(const NodeJob& job, const WorkersCore& workers) : job_(job), workers_(workers) {}
 
-  // Called when all ranks of the attempt have been started.
+  // Records that all ranks of the attempt have started.
   void OnAllStarted(Clock::time_point now);
-  // Called with the cause that ends the attempt, or this node's part of it.
+  // Records the cause that ends the attempt, or this node's part of it.
   void OnCause(const pb::Cause& cause) { hung_ = cause.kind() == pb::Cause::HANG; }
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
-  // Reads the rendezvous's report on all ranks.
+  // Reads the rendezvous' report on all ranks from its heartbeat.
   void OnHeartbeat(const pb::Heartbeat& heartbeat);
-  // Called with the times for which the ranks of this node have shown no sign of life.
+  // Records for how long each rank of this node has shown no sign of life.
   void OnStillness(const std::vector<pb::Stillness>& ranks, Clock::time_point now);
 
-  // Reads the workers' state again, because the last event may have changed it. The times of the
-  // slots are counted from the moment at which the job is prepared.
+  // Reads the workers' state again, because the last event may have changed it. The time of a slot
+  // counts from the moment when the job was prepared.
   void Update(Clock::time_point now);
   pb::NodeGoodput Report(Clock::time_point now) const;
-  // Returns the newest copy in memory that all ranks of this node have; nullopt if a rank has no
+  // Returns the newest copy in memory that all ranks of this node have; nullopt if some rank has no
   // copy.
   std::optional<SlotLedger::Stored> NewestCopy() const;
-  // Adds Report() to an action that begins an attempt or ends this node's part of the job.
+  // Adds Report() to `action` if it begins an attempt or ends this node's part of the job.
   void AddTo(AgentAction& action, Clock::time_point now) const;
-  // Returns whether a report to the front end is due. After that, none is due for some seconds.
+  // Returns whether a report to the front end is due. If it is, the next report is due kReportEvery
+  // later.
   bool IsReportDue(Clock::time_point now);
 
  private:
@@ -53,9 +54,9 @@ class GoodputCore {
   bool had_ranks_ = false;
   bool hung_ = false;
   bool job_stands_still_ = false;
-  uint64_t attempt_ = 0;                                  // newest attempt with ranks on this node
-  WorkersCore::Phase phase_ = WorkersCore::Phase::kIdle;  // phase at the last update
-  std::vector<bool> ended_;  // true where the end of the slot's rank was counted
+  uint64_t attempt_ = 0;  // newest attempt in which this node has ranks
+  WorkersCore::Phase phase_ = WorkersCore::Phase::kIdle;  // phase of the workers at the last update
+  std::vector<bool> ended_;  // whether the end of each slot's rank was counted
   std::optional<Clock::time_point> reported_at_;
 };
 

@@ -31,10 +31,10 @@ void MajorityCore::OnPrepared() {
                    .prompt = milliseconds(0)});
 }
 
-// --- The lease ---
+// --- Lease of the rendezvous ---
 
-// Ranks that run at the time of the detachment have a lease from then on. A later assignment waits
-// for a lease.
+// Ranks that run at the time of the detachment have a lease from then on, but a later assignment
+// must wait for a lease.
 void MajorityCore::OnDetach(Clock::time_point now, BootClock::time_point boot_now) {
   is_detached_ = true;
   lease_seen_ = now;
@@ -56,9 +56,9 @@ void MajorityCore::UpdateLeaseCounts() {
       IsNeeded() && (workers_.is_working() || workers_.phase() == WorkersCore::Phase::kDraining);
 }
 
-// A message that was sent before this process or its machine was suspended may be read after the
-// lease is over. Lease::Left then leaves time for renewals that are still unread. Running ranks
-// need that time, but no rank may start in it.
+// This process may read a message after the lease is over if it or its machine was suspended.
+// Lease::Left then leaves time for renewals that are still unread. Running ranks need that time,
+// but no rank may start in it, so the time since the last renewal decides.
 bool MajorityCore::Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now) {
   held_.reset();
   if (!IsNeeded() || boot_now - lease_.renewed() < MajorityLease(job_.timeouts())) return true;
@@ -78,7 +78,8 @@ void MajorityCore::CheckLease(Clock::time_point joined_at, Clock::time_point now
   if (has_lease) lease_seen_ = now;
   if (!IsNeeded()) return;
   const bool is_over = workers_.is_working() && !has_lease;
-  // A lease is also missing if a rendezvous was opened but too few nodes have joined it.
+  // A rendezvous that opened but that too few nodes have joined gives no lease, so a missing lease
+  // counts as lost too.
   const bool is_missing = now - std::max(lease_seen_, joined_at) >= MajorityLease(job_.timeouts());
   if (is_over || is_missing) OnLost();
 }
@@ -93,7 +94,7 @@ void MajorityCore::OnLost() {
   out_.StopCutOff(cause);
 }
 
-// --- The election ---
+// --- Election of another rendezvous ---
 
 void MajorityCore::OnPeers(const pb::Peers& peers) {
   if (election_) election_->OnPeers(peers);
@@ -157,7 +158,7 @@ void MajorityCore::CarryOut(ElectionActions actions) {
       if (follow->next.rendezvous_node() == job_.node_index())
         out_.Notify(job_.node_name() +
                     " hosts the rendezvous: a majority of the nodes has elected it");
-      ++restarts_;  // counts even if this rendezvous is lost before it assigns ranks
+      ++restarts_;  // counts as used even if this rendezvous is lost before it assigns ranks
       out_.Ask(agent_request::Follow{std::move(follow->next)});
     } else if (const auto* give_up = std::get_if<election_action::GiveUp>(&action)) {
       is_electing_ = false;

@@ -1,4 +1,4 @@
-// Keeps the lease under which a node of a detached job runs ranks, and elects another rendezvous
+// Tracks the lease under which a node of a detached job runs ranks, and elects another rendezvous
 // when the rendezvous that gave the lease is lost.
 #pragma once
 
@@ -22,14 +22,14 @@
 
 namespace dslaunch {
 
-// Ends or moves this node's part of a job without a front end if no majority of the nodes supports
-// it. See AgentCore for the rules of all parts.
+// Ends this node's part of a job without a front end, or moves it to another rendezvous, if no
+// majority of the nodes supports its rendezvous. A component of AgentCore.
 class MajorityCore {
  public:
-  // Bugs that the simulator must find.
+  // Bugs for tests of the simulator, which must find them.
   struct PlantedBugs {
-    bool minority = false;  // true if a single node counts as a majority
-    bool no_fence = false;  // true if a node elects before the leases of the lost rendezvous end
+    bool minority = false;  // whether a single node counts as a majority
+    bool no_fence = false;  // whether a node may elect before the leases of the lost rendezvous end
   };
 
   MajorityCore(const NodeJob& job, const WorkersCore& workers, AgentOutbox& out,
@@ -37,51 +37,51 @@ class MajorityCore {
       : job_(job), workers_(workers), out_(out), bugs_(bugs), lease_({}, now) {}
 
   void OnPrepared();
-  // Called when the job no longer has a front end.
+  // Begins to require a majority, because the job no longer has a front end.
   void OnDetach(Clock::time_point now, BootClock::time_point boot_now);
-  // Called when the rendezvous has answered the heartbeat sent at `sent`. The rendezvous had a
-  // majority `age` before that answer. Thread-safe.
+  // Renews the lease, because the rendezvous has answered the heartbeat sent at `sent`. The
+  // rendezvous had a majority `age` before it answered. Thread-safe.
   void OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
                   BootClock::time_point now);
-  // Returns the time left of the lease; nullopt if the lease does not count. The supervisor
-  // enforces the lease while the agent's thread waits for a disk. Thread-safe.
+  // Returns the time left of the lease; nullopt if no lease is required. The supervisor enforces
+  // the lease even while the agent's thread waits for a disk. Thread-safe.
   std::optional<milliseconds> LeaseLeft(BootClock::time_point now);
-  // Updates whether the lease counts. Precondition: called after each event.
+  // Updates whether a lease is required. Precondition: called after each event.
   void UpdateLeaseCounts();
 
-  // Called when the rendezvous has sent a message of `attempt`.
+  // Records that the rendezvous has sent a message of `attempt`.
   void OnMessage(uint64_t attempt) { newest_attempt_ = std::max(newest_attempt_, attempt); }
-  // Returns whether ranks may start now. Otherwise keeps the assignment for TakeHeld().
+  // Returns whether ranks may start now. If not, stores the assignment for TakeHeld().
   bool Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now);
-  // Returns the assignment that Admits() has kept, and forgets it; nullopt if none is kept.
+  // Removes and returns the assignment that Admits() stored; nullopt if none is stored.
   std::optional<pb::RendezvousMessage> TakeHeld() { return std::exchange(held_, std::nullopt); }
-  // Called when ranks start after `restarts` restarts.
+  // Records that ranks start after `restarts` restarts.
   void OnRestarts(uint32_t restarts) { restarts_ = restarts; }
-  // Called when the attempt ends. `failed`: whether a failure ends it.
+  // Records that the attempt ends. `failed` is whether a failure ends it.
   void OnDrain(bool failed);
   void OnPeers(const pb::Peers& peers);
 
   // Returns whether the job has no front end, so that this node's ranks need a majority.
   bool IsNeeded() const { return election_.has_value() && is_detached_; }
   bool is_electing() const { return is_electing_; }
-  // Returns whether the nodes can elect another rendezvous.
+  // Returns whether the nodes can elect another rendezvous now.
   bool MayElect() const;
-  // Called when the rendezvous has no majority, or this node is cut off from the rendezvous. Elects
-  // another rendezvous if possible, else stops this node's part.
+  // Handles the loss of the rendezvous, which has no majority or cannot be reached by this node.
+  // Elects another rendezvous if possible; otherwise stops this node's part of the job.
   void OnLost();
-  // Begins the election. Precondition: MayElect(), and the rendezvous on the node `host` was left
-  // because of `cause`.
+  // Begins the election. Precondition: MayElect(), and this node has left the rendezvous on node
+  // `host` because of `cause`.
   void Elect(uint32_t host, const pb::Cause& cause, Clock::time_point now);
   void OnRanksEnded() { election_->OnRanksEnded(); }
 
-  // These functions pass events to the election. See ElectionCore.
+  // Pass events to the election, as the functions of ElectionCore do.
   void OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
   void OnVoterGone(uint32_t voter);
   void OnVoteAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
   void OnRendezvousOpened(const Result<std::vector<std::string>>& endpoints);
 
-  // Calls OnLost() if the lease is over or missing. `joined_at`: when this node joined its
-  // rendezvous.
+  // Calls OnLost() if the lease has expired or is missing. `joined_at` is the time when this node
+  // joined its rendezvous.
   void CheckLease(Clock::time_point joined_at, Clock::time_point now,
                   BootClock::time_point boot_now);
   void CheckElection(Clock::time_point now);
@@ -98,9 +98,9 @@ class MajorityCore {
   bool is_detached_ = false;
   std::optional<ElectionCore> election_;  // nullopt if this job needs no majority
   bool is_electing_ = false;
-  pb::Cause lost_by_;                          // cause of the election
-  uint64_t newest_attempt_ = 0;                // newest attempt that the rendezvous reported
-  uint32_t restarts_ = 0;                      // number of restarts used, as far as this node knows
+  pb::Cause lost_by_;            // cause of the rendezvous' loss, which led to the election
+  uint64_t newest_attempt_ = 0;  // newest attempt of any message from the rendezvous
+  uint32_t restarts_ = 0;        // number of restarts used, as far as this node knows
   std::optional<pb::RendezvousMessage> held_;  // assignment that waits for a lease
   std::atomic<bool> lease_counts_ = false;
 };

@@ -30,7 +30,7 @@ void MembershipCore::Find(Clock::time_point now) {
 void MembershipCore::OnFound(const Result<std::string>& address, Clock::time_point now) {
   if (workers_.stopping()) return;
   if (address.ok()) return Join(*address, now);
-  // The elected node is lost too, so the nodes elect again.
+  // The elected node is lost too, so the nodes elect another node.
   if (majority_.MayElect()) return OnEnd(address.error().message, now);
   out_.OnRendezvousOver();
   out_.Ask(agent_request::Stop{job_.Cause(pb::Cause::TIMED_OUT, address.error().code,
@@ -77,9 +77,9 @@ void MembershipCore::OnEnd(const std::string& why, Clock::time_point now) {
   out_.StopCutOff(cause);
 }
 
-// --- Another rendezvous ---
+// --- Change to another rendezvous ---
 
-// Returns whether a front end can choose another host of the rendezvous, and the policy allows
+// Returns whether a front end can choose another host of the rendezvous and the policy allows
 // another attempt.
 bool MembershipCore::CanBeReplaced() const {
   return job_.spec().policy().max_restarts() > 0 && !workers_.stopping() &&
@@ -94,8 +94,8 @@ void MembershipCore::OnCutOff(const pb::Cause& cause, Clock::time_point now) {
   AwaitFailover(cause, now);
 }
 
-// The front end first makes sure that the lost node has ended its ranks. If the node cannot be
-// notified, this takes as long as the node's lease.
+// The front end first makes sure that the lost node has ended its ranks. This may take as long as
+// the node's lease, if the node cannot be notified, so the wait includes the lease.
 void MembershipCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now) {
   const pb::Timeouts& timeouts = job_.timeouts();
   out_.Log(CauseText(cause) + "; waiting for the front end to name another");
@@ -109,8 +109,8 @@ void MembershipCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now
   lost.set_attempt(workers_.attempt());
   lost.set_idle(workers_.phase() == WorkersCore::Phase::kIdle);
   *lost.mutable_cause() = cause;
-  // A node that gives up its rendezvous reports that after its ranks have ended, so that the front
-  // end need not wait for the node's lease.
+  // The front end need not wait for the lease of a node that reports the end of its ranks. A node
+  // that gives up its rendezvous therefore reports the loss only after its ranks have ended.
   if (gives_up)
     given_up_ = std::move(lost);
   else

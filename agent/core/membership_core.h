@@ -1,5 +1,5 @@
-// Connects a node to its rendezvous: joins it, notices its loss, and waits for the front end to
-// choose another one.
+// Connects a node to its rendezvous: joins the rendezvous, detects its loss, and waits for the
+// front end to choose another rendezvous.
 #pragma once
 
 #include <cstdint>
@@ -18,58 +18,59 @@
 
 namespace dslaunch {
 
-// Keeps the state of the connection to the rendezvous. See AgentCore for the rules of all parts.
+// Tracks the connection to the rendezvous and decides when to join, leave or replace it. A
+// component of AgentCore.
 class MembershipCore {
  public:
   MembershipCore(const NodeJob& job, const WorkersCore& workers, const FrontEndCore& front_end,
                  const MajorityCore& majority, AgentOutbox& out)
       : job_(job), workers_(workers), front_end_(front_end), majority_(majority), out_(out) {}
 
-  // Called when the job is prepared. Precondition, also of OnFailover(): the rendezvous is open if
+  // Records that the job is prepared. Precondition, also of OnFailover(): the rendezvous is open if
   // this node hosts it.
   void OnPrepared() { is_host_ = job_.node_index() == host(); }
-  // Called when the front end runs the job. `rendezvous_endpoints`: where the rendezvous listens.
+  // Joins the rendezvous, because the front end runs the job. `rendezvous_endpoints` are the
+  // endpoints at which the rendezvous listens.
   void OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now);
-  // Called with the address of the rendezvous as this node reaches it, or with the reason why it
+  // Handles the address of the rendezvous as this node reaches it, or the reason why the rendezvous
   // was not found.
   void OnFound(const Result<std::string>& address, Clock::time_point now);
-  // Called for every message of the rendezvous.
+  // Records the time of a message from the rendezvous.
   void OnMessage(Clock::time_point now) { last_seen_ = now; }
-  // Called when the stream has ended for a reason other than LeaveRendezvous.
+  // Handles the end of the stream for a reason other than LeaveRendezvous.
   void OnEnd(const std::string& why, Clock::time_point now);
-  // Called when the rendezvous of this node receives nothing from any other node. The other nodes
-  // may still reach each other.
+  // Handles the report of this node's own rendezvous that it receives nothing from any other node.
+  // The other nodes may still reach each other.
   void OnCutOff(const pb::Cause& cause, Clock::time_point now);
-  // Returns kUnavailable if this node does not wait for another rendezvous.
+  // Returns kUnavailable if this node is not waiting for another rendezvous.
   Result<void> CheckFailover(const pb::FailoverRequest& request) const;
   // Moves to another rendezvous. Precondition: CheckFailover() has succeeded, or an election.
   void OnFailover(const pb::FailoverRequest& request, Clock::time_point now);
-  // Checks the timeouts. `was_late`: this process did not run for some time, so messages that
-  // arrived then may be unread.
+  // Checks the timeouts. `was_late` is whether this process did not run for some time, so that
+  // messages that arrived then may be unread.
   void OnTick(Clock::time_point now, bool was_late);
-  // Called when the drained ranks have ended. Returns true if this node waited for that to report
-  // its given-up rendezvous or to join another.
+  // Handles the end of the drained ranks. Returns true if this node waited for it before reporting
+  // the rendezvous that it gave up or joining another rendezvous.
   bool OnRanksEnded(Clock::time_point now);
 
   void Leave();
   // Leaves the rendezvous for an election.
   void LeaveForElection();
-  // Leaves this node's own rendezvous, if the policy lets the other nodes continue.
+  // Leaves this node's own rendezvous if the policy lets the other nodes continue.
   void LeaveToOthers();
 
-  // Returns the node that hosts, or hosted, the rendezvous.
+  // Returns the index of the node that hosts the rendezvous, or hosted it before it was lost.
   uint32_t host() const { return moved_to_.value_or(job_.request().rendezvous_node()); }
   // Returns whether this node hosts the rendezvous.
   bool is_host() const { return is_host_; }
   Clock::time_point joined_at() const { return joined_at_; }
-  // Returns whether this node waits for the front end to choose another rendezvous.
+  // Returns whether this node is waiting for the front end to choose another rendezvous.
   bool awaits_failover() const { return failover_by_.has_value(); }
   // Returns whether this node joins another rendezvous once its ranks have ended.
   bool joins_when_empty() const { return joins_when_empty_; }
-  // Returns the cause of the loss for which another rendezvous is awaited.
+  // Returns why the rendezvous was lost for which a replacement is awaited.
   const pb::Cause& lost_by() const { return lost_by_; }
-  // Returns whether the rendezvous has been silent for so long that its connection may be the
-  // problem.
+  // Returns whether the rendezvous has sent nothing for so long that its connection may be broken.
   bool IsQuiet(Clock::time_point now) const;
 
  private:
@@ -84,16 +85,16 @@ class MembershipCore {
   const FrontEndCore& front_end_;
   const MajorityCore& majority_;
   AgentOutbox& out_;
-  std::vector<std::string> endpoints_;  // endpoints of the rendezvous
-  std::optional<uint32_t> moved_to_;    // host after a failover or an election
+  std::vector<std::string> endpoints_;  // endpoints of the rendezvous to join
+  std::optional<uint32_t> moved_to_;    // host of the rendezvous after a failover or an election
   bool is_host_ = false;
   Clock::time_point joined_at_;
-  Clock::time_point last_seen_;                   // time of the newest message, or of the join
+  Clock::time_point last_seen_;  // time of the newest message of the rendezvous, or of the join
   std::optional<Clock::time_point> failover_by_;  // end of the wait for another rendezvous
   pb::Cause lost_by_;
   bool joins_when_empty_ = false;
-  // Set while this node has given up its rendezvous and its ranks have not ended. The event is sent
-  // after their end.
+  // The report that this node gave up its rendezvous, which is sent after its ranks have ended;
+  // nullopt otherwise.
   std::optional<pb::RendezvousLost> given_up_;
 };
 

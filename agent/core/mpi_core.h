@@ -1,6 +1,6 @@
 // Checks how the ranks of a node use MPI in the current attempt. Once one rank of the job has
 // called MPI_Init, every rank must call it, and must call MPI_Finalize before it ends, as mpirun
-// requires: if a rank skips either call and exits with 0, other ranks would wait for it forever.
+// requires. If a rank skips either call and exits with 0, other ranks would wait for it forever.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,31 @@
 
 namespace dslaunch {
 
-// Records the ranks' calls of MPI and reports violations as failures. See AgentCore for the rules
-// of all parts.
+// Records the ranks' calls of MPI and reports violations as failures. A component of AgentCore.
 class MpiCore {
  public:
   MpiCore(const NodeJob& job, const WorkersCore& workers, AgentOutbox& out)
       : job_(job), workers_(workers), out_(out) {}
 
-  // Called when the ranks of another attempt are assigned.
+  // Resets the records, because the ranks of another attempt are assigned.
   void OnAssignment() { attempt_ = {}; }
-  // Called when ranks of another node use MPI.
+  // Records that ranks of another node use MPI.
   void OnBegun(Clock::time_point now);
-  // Called when the ranks that use MPI have no server. `why` is a sentence.
+  // Handles the failure of the MPI server that the ranks need. `why` is a sentence.
   void OnFailed(const std::string& why);
-  // Called when the MPI server reports what a rank did, unasked or as an answer.
+  // Handles a report of the MPI server about a rank, unasked or as an answer.
   void OnRank(const pb::PmixRank& known, Clock::time_point now);
-  // Called when a rank of this node has called MPI_Abort. The rank's exit code reports the failure
-  // later, unless the code is 0 or the rank waits to be killed.
+  // Records that a rank of this node has called MPI_Abort. Usually the rank's exit code reports the
+  // failure later; if the code is 0 or the rank waits to be killed, this function reports it.
   void OnAbort(const pb::PmixAbort& aborted);
-  // Holds the end of a rank that exited with 0 and asks the MPI server what the rank did last.
-  // Returns false if there is nothing to ask, so that the end counts at once.
+  // Delays the end of a rank that exited with 0 and asks the MPI server for the rank's last MPI
+  // call. Returns false if there is no need to ask, so that the end counts at once.
   bool Holds(const pb::WorkerExited& exited, Clock::time_point now);
-  // Requests the end of all held ranks without waiting for the server's answers.
+  // Requests the end of all delayed ranks without waiting for the server's answers.
   void EndHeld();
   void OnTick(Clock::time_point now);
 
-  // Adds to the report of a rank's end what the rank's use of MPI implies.
+  // Adds the consequences of the rank's use of MPI to the report of its end.
   void Amend(pb::WorkerExited& exited) const;
   void Amend(pb::WorkerEnded& ended) const;
 
@@ -53,10 +52,11 @@ class MpiCore {
     Clock::time_point noticed;
   };
   struct Attempt {
-    std::optional<Clock::time_point> begun_at;  // nullopt if no rank uses MPI
-    bool late_is_reported = false;              // true once ranks without MPI_Init were reported
-    std::set<uint32_t> joined;                  // local ranks that have called MPI_Init
-    std::map<uint32_t, int> aborts;  // exit codes of ranks that are killed after MPI_Abort, by rank
+    // Time of the first MPI_Init; nullopt if no rank uses MPI.
+    std::optional<Clock::time_point> begun_at;
+    bool late_is_reported = false;           // whether ranks without MPI_Init were reported
+    std::set<uint32_t> joined;               // local ranks that have called MPI_Init
+    std::map<uint32_t, int> aborts;          // exit codes of ranks to kill after MPI_Abort, by rank
     std::map<uint32_t, std::string> faults;  // evidence against ranks that exited with 0, by rank
     std::map<uint32_t, Held> held;  // ranks that wait for the server's answer, by local rank
   };

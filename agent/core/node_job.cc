@@ -13,8 +13,8 @@ bool NodeJob::OnOwn(const pb::OwnPart& part) {
   return true;
 }
 
-// If this node's own command decides what runs here, its values replace all of the front end's
-// values that could change that.
+// The node's own command may decide what runs on this node. Its values then replace all values of
+// the front end that could change that.
 Result<void> NodeJob::PutInOwnPart(pb::PrepareRequest& request, const NodeTable& nodes) const {
   if (!own_) return {};
   // Node names and the job ID become parts of paths, so "." and ".." are rejected.

@@ -1,4 +1,4 @@
-// Keeps the job of a node: the front end's PrepareRequest, and the part that this node's own
+// Stores the job of a node: the front end's PrepareRequest, and the values that this node's own
 // command decides.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace dslaunch {
 
 class NodeJob {
  public:
-  // Sets the part that this node's own command decides. Returns false if it is set already, or if
-  // the job is prepared.
+  // Sets the values that this node's own command decides. Returns false if they are set already, or
+  // if the job is prepared.
   bool OnOwn(const pb::OwnPart& part);
-  // Sets request(), in which the values of this node's own command replace the front end's. Fails
-  // with kInternal for an incomplete job or a second one, and with kNoPermission for a job of
-  // another node.
+  // Sets request(), with values of this node's own command in place of the front end's. Fails with
+  // kInternal if the job is incomplete or another job was set before, and with kNoPermission if the
+  // job is not for this node.
   Result<void> OnPrepare(pb::PrepareRequest request);
-  // Called when the machine is found to have everything that the job needs.
+  // Records that the machine has everything that the job needs.
   void OnPrepared() { prepared_ = true; }
 
   bool prepared() const { return prepared_; }
@@ -35,7 +35,7 @@ class NodeJob {
   const std::string& node_name() const { return node_.name(); }
   uint32_t node_index() const { return request_.node_index(); }
 
-  // Makes a cause that this node reports.
+  // Returns a cause that names this node.
   pb::Cause Cause(pb::Cause::Kind kind, ExitCode code, std::string message) const;
 
  private:

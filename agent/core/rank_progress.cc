@@ -44,8 +44,8 @@ void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now
   if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestS)
     compute_us_.Add(ReportedTimeUs(*line.compute_s));
   if (step_ == line.step) return;
-  // The time is divided because a program may report only every tenth step. It is ignored if the
-  // program has restarted its count.
+  // A program may report only every tenth step, so the time is divided by the number of steps. If
+  // the program has restarted its count, the time is ignored.
   if (step_ && line.step > *step_)
     step_us_.Add(Microseconds(now - since_) / static_cast<uint64_t>(line.step - *step_));
   step_ = line.step;

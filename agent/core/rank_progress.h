@@ -1,4 +1,4 @@
-// Tracks the progress of a rank by the reports on its status pipe.
+// Tracks the progress of a rank from the reports on its status pipe.
 #pragma once
 
 #include <array>
@@ -13,19 +13,19 @@
 
 namespace dslaunch {
 
-// Converts a time of a status line to microseconds, from 0 to about 31 years.
+// Returns a time of a status line in microseconds, limited to the range from 0 to about 31 years.
 uint64_t ReportedTimeUs(double seconds);
 
-// Keeps the median of the newest values. A new value replaces the oldest one.
+// Computes the median of the newest values. A new value replaces the oldest value.
 class RollingMedian {
  public:
   void Add(uint64_t value);
-  uint64_t Median() const;  // median of the newest values; 0 without a value
+  uint64_t Median() const;  // 0 if no value was added
 
  private:
   static constexpr size_t kValues = 21;
   std::array<uint64_t, kValues> values_ = {};
-  size_t count_ = 0;  // number of values ever added
+  size_t count_ = 0;  // number of values added so far
 };
 
 // An exchange for which a rank waits.
@@ -34,16 +34,18 @@ struct RankWait {
   milliseconds lasts{0};
 };
 
-// Tracks the progress of one rank. Has no clock: the owner passes the time of each event.
+// Tracks the progress of one rank. Uses no clock: the caller passes the time of each event.
 class RankProgressTracker {
  public:
   void OnStatus(const StatusLine& line, Clock::time_point now);
   void OnEnded() { ended_ = true; }
 
-  // Returns the progress; nullopt if the rank has not reported a step, which a program need not do.
+  // Returns the progress; nullopt if the rank has not reported a step, because programs need not
+  // report steps.
   std::optional<pb::RankProgress> Report(uint32_t rank, Clock::time_point now) const;
 
-  // Returns the current wait; nullopt unless the rank's last report was that it waits.
+  // Returns the exchange for which the rank waits; nullopt unless the rank's last report was about
+  // a wait.
   std::optional<RankWait> Wait(Clock::time_point now) const;
 
  private:
@@ -52,7 +54,7 @@ class RankProgressTracker {
   RollingMedian step_us_;
   RollingMedian compute_us_;
   bool ended_ = false;
-  std::string exchange_;  // exchange for which the rank waits; empty if it does not wait
+  std::string exchange_;  // exchange for which the rank waits; empty if the rank does not wait
   Clock::time_point waits_since_;
 };
 

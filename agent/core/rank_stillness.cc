@@ -5,14 +5,14 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kLeastCpuMs = 20;       // two clock ticks, the unit of CPU times
-constexpr uint64_t kCpuShare = 50;         // reciprocal of the idle share of CPU time, 2 %
+constexpr uint64_t kLeastCpuMs = 20;  // CPU time that does not count: two clock ticks, its unit
+constexpr uint64_t kCpuShare = 50;    // share of CPU time that does not count, as 1/50 (2 %)
 constexpr uint64_t kUsualFileBytes = 256;  // bytes of event descriptors and timers in each look
-constexpr uint64_t kKeepAliveBytes = 2;    // bytes of NCCL's RAS in each millisecond
-constexpr uint32_t kExchangeLooks = 3;     // least number of looks with a digest of exchanges
+constexpr uint64_t kKeepAliveBytes = 2;    // bytes that NCCL's RAS sends per millisecond
+constexpr uint32_t kExchangeLooks = 3;     // minimum number of looks with a digest of exchanges
 
-// Returns whether a sum grew by more than `tolerance`, or fell. A sum falls when a process or a
-// connection ends, which is a sign of life too.
+// Returns whether a sum of counters grew by more than `tolerance`, or fell. A sum falls when a
+// process or a connection ends, which is a sign of life too.
 bool GrewBeyond(uint64_t before, uint64_t after, uint64_t tolerance) {
   return after < before || after - before > tolerance;
 }

@@ -1,5 +1,5 @@
 // Makes the options of a rendezvous from the node's PrepareRequest and, after a failover, from the
-// state of the earlier rendezvous.
+// state of the lost rendezvous.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,11 @@
 
 namespace dslaunch {
 
-// Returns the nodes of which a majority must support the rendezvous (rendezvous/majority.h); empty
-// if no majority is needed. These are all nodes that were present at the start, if the job is
-// detachable and may restart, and if there are at least three, so that a majority can do without
-// one.
+// Returns the indexes of the nodes of which a majority must support the rendezvous
+// (rendezvous/majority.h); empty if no majority is needed. A majority is needed if the job is
+// detachable and may restart, and if at least three nodes were present at the start, so that the
+// job can continue without one node. The result then contains all nodes that were present at the
+// start.
 inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   constexpr size_t kLeastVoters = 3;
   if (!prepare.job().detachable() || prepare.job().policy().max_restarts() == 0) return {};
@@ -27,8 +28,8 @@ inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_
   return voters;
 }
 
-// Returns the options. If there was no earlier rendezvous, `last` has only absent_nodes. `age`: the
-// age of the job.
+// Returns the options. If there was no earlier rendezvous, only absent_nodes of `last` is set.
+// `age` is the time since the start of the job.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
                                             const NodeTable& nodes, const pb::FailoverRequest& last,
                                             milliseconds age = milliseconds(0)) {

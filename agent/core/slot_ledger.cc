@@ -9,10 +9,10 @@ namespace {
 using std::chrono::microseconds;
 using enum GoodputBucket;
 
-constexpr uint32_t kLooks = 6;       // number of looks that a standstill needs
-constexpr uint64_t kUsualSteps = 5;  // number of usual steps in the time that a hang takes
+constexpr uint32_t kLooks = 6;       // minimum number of looks for a standstill
+constexpr uint64_t kUsualSteps = 5;  // number of median steps without a step that count as a hang
 
-// Moves up to `most` from one bucket to another. Returns the time that was moved.
+// Moves up to `most` microseconds from one bucket to another. Returns the time that was moved.
 uint64_t Move(GoodputTimes& times, GoodputBucket from, GoodputBucket to, uint64_t most) {
   const uint64_t moved = std::min(times[from], most);
   times[from] -= moved;
@@ -27,7 +27,7 @@ void MoveAll(GoodputTimes& times, GoodputBucket from, GoodputBucket to) {
 }  // namespace
 
 void SlotLedger::Close(Clock::time_point now) {
-  // Leaves a remainder below a microsecond for the next call.
+  // Part of a microsecond that has passed is not counted now, but by the next call.
   const auto passed = std::chrono::duration_cast<microseconds>(now - since_);
   if (passed.count() <= 0) return;
   open_[bucket_] += static_cast<uint64_t>(passed.count());
@@ -114,7 +114,8 @@ void SlotLedger::OnStep(const StatusLine& line) {
   if (!step_) {
     Settle(open_);
   } else {
-    // A program may restart its count. It is then unknown whether the program repeats steps.
+    // A program may restart its count of steps. The number of repeated steps is then unknown, so
+    // one step is counted.
     const uint64_t steps = step > *step_ ? step - *step_ : 1;
     const uint64_t time = open_[kProductive] + open_[kWaiting];
     Settle(Judge(open_, step, steps));
@@ -137,7 +138,8 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
   Close(now);
   if (reports_ || bucket_ != kProductive) return;
   const uint64_t still = report.looks() >= kLooks ? report.still_us() : 0;
-  // A shorter time follows a sign of life; the earlier still time remains counted.
+  // A shorter time means that the rank showed life in between, so counting starts again; the time
+  // that was already counted remains.
   if (still < still_us_) still_us_ = 0;
   const GoodputBucket as = job_stands_still ? kHang : kWaiting;
   if (as != still_as_) Move(open_, still_as_, as, still_us_);
@@ -148,8 +150,8 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
 void SlotLedger::OnSucceeded(Clock::time_point now) {
   Enter(kWaiting, now);
   Settle(Judge(open_, step_.value_or(0), 0));
-  // The rank gets no step, so that the time which the other ranks still need does not count as a
-  // hang.
+  // The other ranks may still need much time, which must not count as a hang of this rank, so the
+  // rank has no step any more.
   best_step_ = std::max(best_step_, step_.value_or(0));
   step_.reset();
 }
@@ -190,7 +192,8 @@ GoodputTimes SlotLedger::Judge(GoodputTimes open, uint64_t step, uint64_t steps)
     const uint64_t own_us = (compute_us_ + static_cast<uint64_t>(exchange_.count())) * steps;
     if (own_us < time) Move(open, kProductive, kWaiting, time - own_us);
   }
-  const uint64_t first = step - std::min(step, steps);  // last step before the new steps
+  // Last step before the newly completed steps.
+  const uint64_t first = step - std::min(step, steps);
   if (first < best_step_) {
     const uint64_t repeated = std::min(step, best_step_) - first;
     const auto share = static_cast<double>(repeated) / static_cast<double>(steps);

@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kQuitWait(1000);         // time for notifying the other nodes
-constexpr milliseconds kCompletedTravels(500);  // time for the rendezvous's last message to arrive
+constexpr milliseconds kCompletedTravels(500);  // time for the rendezvous' last message to arrive
 constexpr milliseconds kViewersWait(2000);      // time for viewers to read the last events
 
 }  // namespace
@@ -38,14 +38,14 @@ void TeardownCore::OnAllReaped(const Left& left) {
 }
 
 void TeardownCore::OnTornDown(Clock::time_point now) {
-  // Without a front end, this node keeps the final status of the job, so it waits as long as the
-  // other nodes may need.
+  // Without a front end, this node stores the final status of the job, so it waits as long as the
+  // other nodes may need to end.
   quit_at_ = now + (front_end_.detached() ? EmptyingLimit(job_.timeouts()) : kQuitWait);
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
   message.mutable_torn_down()->set_saved(workers_.ranks().AllSaved());
   out_.SendToRendezvous(std::move(message));
-  // A node that leaves does not wait for the end of the job, because the job continues.
+  // A node that leaves does not wait for the end of the job, because the job continues without it.
   if (outcome_.kind() == pb::Cause::NODE_LEFT) out_.OnRendezvousOver();
   EndIfAllIsReported();
   QuitIfIdle(now);
@@ -76,7 +76,7 @@ void TeardownCore::QuitIfIdle(Clock::time_point now) {
     const bool is_known = out_.is_rendezvous_over() || (quit_at_ && now >= *quit_at_);
     if (workers_.phase() != WorkersCore::Phase::kTornDown || !is_known) return;
     // A front end that detaches does not read events, even if the last event was already being
-    // sent, so the result is written to the file.
+    // sent, so the result is written to a file.
     if (front_end_.detached() || !front_end_.readers().front_end_has_all) WriteResult();
     if (!MayQuit(now)) return;
   }
@@ -84,9 +84,9 @@ void TeardownCore::QuitIfIdle(Clock::time_point now) {
   out_.Do(agent_action::Quit());
 }
 
-// Returns whether the other processes have received all that they need from this agent.
+// Returns whether the other processes have received all data that they need from this agent.
 bool TeardownCore::MayQuit(Clock::time_point now) const {
-  // Waits because the answer to Detach may still be in transit.
+  // The answer to Detach may still be in transit, so the agent waits.
   if (front_end_.detached() && now - *front_end_.detached_at() < kCompletedTravels) return false;
   if (!completed_at_ || !front_end_.detached()) return true;
   const Clock::duration passed = now - *completed_at_;
@@ -100,7 +100,7 @@ void TeardownCore::WriteResult() {
   out_.Do(agent_action::WriteResult{MakeJobResult(job_.spec().job_id(), outcome_, done_)});
 }
 
-// Sends the last event once the node is torn down and the rendezvous is over.
+// Sends the last event if the node is torn down and the rendezvous is over.
 void TeardownCore::EndIfAllIsReported() const {
   if (workers_.phase() == WorkersCore::Phase::kTornDown && out_.is_rendezvous_over())
     out_.Do(agent_action::EndEvents{done_});

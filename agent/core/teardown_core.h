@@ -1,5 +1,5 @@
-// Ends a node's part of the job: keeps the first cause, notifies the rendezvous, sends the result
-// to the front end or writes it to a file, and ends the agent once no peer needs it.
+// Ends a node's part of the job: stores the first cause, notifies the rendezvous, sends the result
+// to the front end or writes it to a file, and ends the agent once no other process needs it.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,7 @@
 
 namespace dslaunch {
 
-// Decides when the agent reports its result and when it quits. See AgentCore for the rules of all
-// parts.
+// Decides when the agent reports its result and when it quits. A component of AgentCore.
 class TeardownCore {
  public:
   using Left = google::protobuf::RepeatedPtrField<pb::LeftProcess>;
@@ -29,22 +28,22 @@ class TeardownCore {
   // Sends `cause` to the rendezvous. Without a rendezvous, expects nothing more from the other
   // nodes.
   void NotifyStop(const pb::Cause& cause) const;
-  // Called when this node's part ends because of `cause`, or is to end faster (`kill_now`).
-  // Precondition: called before WorkersCore::BeginStop.
+  // Records that this node's part of the job ends because of `cause`, or must end faster
+  // (`kill_now`). Precondition: called before WorkersCore::BeginStop.
   void OnStop(const pb::Cause& cause, bool kill_now);
-  // Called when every process of the ranks is reaped except `left`.
+  // Records that all processes of the ranks were reaped except `left`.
   void OnAllReaped(const Left& left);
-  // Called when no process of the ranks is left and the node was stopping.
+  // Records that all processes of the ranks have ended while the node was stopping.
   void OnTornDown(Clock::time_point now);
-  // Called when the rendezvous reports the end of all nodes.
+  // Handles the rendezvous' report that all nodes have ended.
   void OnCompleted(const pb::Completed& completed, Clock::time_point now);
-  // Called when no report will arrive, because the rendezvous is lost.
+  // Stops waiting for the report on all nodes, because the rendezvous is lost.
   void OnRendezvousLost(Clock::time_point now) { Complete({}, now); }
-  // Ends the agent once no front end or viewer is left, the node is torn down and the rendezvous
+  // Ends the agent once no front end or viewer is left, the node is torn down, and the rendezvous
   // has been notified.
   void QuitIfIdle(Clock::time_point now);
 
-  // Returns why this node's part ended: the first cause.
+  // Returns the first cause for which this node's part of the job ended.
   const pb::Cause& outcome() const { return outcome_; }
   const Left& left() const { return done_.left(); }
   // Returns whether the rendezvous is over without having reported the end of all nodes.
@@ -61,10 +60,11 @@ class TeardownCore {
   const FrontEndCore& front_end_;
   const MembershipCore& membership_;
   AgentOutbox& out_;
-  pb::NodeDone done_;  // final status, as far as this node knows
+  pb::NodeDone done_;  // final status, as far as this node knows it
   pb::Cause outcome_;
   std::optional<Clock::time_point> completed_at_;
-  // Latest time to quit, even if other nodes are not notified.
+  // Latest time to quit, even if other nodes were not notified; nullopt before the node is torn
+  // down.
   std::optional<Clock::time_point> quit_at_;
   bool result_written_ = false;
   bool quits_ = false;

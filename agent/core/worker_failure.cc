@@ -15,8 +15,8 @@ bool IsFailure(const pb::WorkerExited& exited) {
 }
 
 pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
-  // If the worker had reported an error of its own, the signal that ended it came from the stop and
-  // is not the cause.
+  // A signal of the stop ended the worker, so that signal is not the cause if the worker had
+  // reported an error of its own.
   const bool by_signal = ended.signal() != 0 && !ended.failed_before_stop();
   const int exit_code = ended.signal() != 0 ? kUncaughtException : ended.exit_code();
   pb::Cause cause = MakeCause(by_signal ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kMostLooks = 10;  // limit of looks at a rank in one request
+constexpr uint32_t kMostLooks = 10;  // most looks at a rank for one request
 
 std::string StartFailureText(const pb::SpawnFailed& failed) {
   if (failed.error_number() == ETIMEDOUT) {
@@ -49,7 +49,8 @@ ExitCode StartFailureCode(const pb::SpawnFailed& failed) {
   }
 }
 
-// Returns "the ranks continue after step 20, from copies in memory; 3 steps are repeated".
+// Returns a text such as "the ranks continue after step 20, from copies in memory; 3 steps are
+// repeated".
 std::string RestoredText(const StatusLine& line) {
   std::string text = "the ranks continue after step " + std::to_string(line.step) +
                      (line.from_memory ? ", from copies in memory" : ", from the disk");
@@ -71,7 +72,7 @@ std::string WorkersCore::Describe(const AttemptWorker& worker) const {
          std::to_string(worker.pid) + ")";
 }
 
-// --- The rendezvous ---
+// --- Messages of the rendezvous ---
 
 bool WorkersCore::OnAssignment(const pb::RendezvousMessage& message) {
   if (phase_ != Phase::kIdle || message.attempt() <= out_.attempt()) {
@@ -137,7 +138,7 @@ void WorkersCore::OnEndRank(uint32_t rank) {
   out_.SendToSupervisor(SignalWorker(worker->local_rank, SIGKILL));
 }
 
-// --- NodeAgent ---
+// --- Results of actions ---
 
 void WorkersCore::OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs) {
   if (!is_working() || attempt != out_.attempt()) return;
@@ -184,7 +185,7 @@ void WorkersCore::OnDescribed(const agent_action::DescribeWorker& asked, WorkerE
   out_.Emit(std::move(event));
 }
 
-// Stops the job, because ranks trust any listener at MASTER_PORT as if it were rank 0.
+// Stops the job, because the ranks would use the program that listens at MASTER_PORT as rank 0.
 void WorkersCore::OnMasterPortTaken(uint32_t user) {
   if (!is_working()) return;
   out_.StopJob(
@@ -195,7 +196,7 @@ void WorkersCore::OnMasterPortTaken(uint32_t user) {
                      "leave it out to take a free one"));
 }
 
-// --- The supervisor ---
+// --- Events of the supervisor ---
 
 void WorkersCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now) {
   switch (event.event_case()) {
@@ -225,7 +226,7 @@ void WorkersCore::OnSpawned(const pb::WorkerSpawned& spawned) {
                                    .local_rank = worker->local_rank,
                                    .folder = worker->folder});
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
-  if (!is_working()) return;  // the last workers started while this node was being emptied
+  if (!is_working()) return;  // the last workers started while the node was ending its ranks
   pb::NodeEvent event;
   *event.mutable_started() = workers_.Started();
   out_.Emit(std::move(event));
@@ -238,7 +239,7 @@ void WorkersCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   const AttemptWorker* worker = workers_.Find(failed.local_rank());
   if (worker == nullptr) return;
   workers_.OnEnded(failed.local_rank(), std::nullopt);
-  if (!is_working()) return;  // the start was refused because this node is being emptied
+  if (!is_working()) return;  // the start was refused because the node is ending its ranks
   pb::Cause cause = job_.Cause(pb::Cause::START_FAILED, StartFailureCode(failed),
                                job_.node_name() + ": cannot start " + program_ + " (" +
                                    failed.step() + "): " + StartFailureText(failed));
@@ -285,7 +286,8 @@ void WorkersCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now)
     out_.Ask(agent_request::CountStatus{status.local_rank(), *parsed});
     if (parsed->event == StatusLine::Event::kRestored && workers_.OnRestored())
       out_.Notify(RestoredText(*parsed));
-    // Only looks at the rank and the goodput use these lines, so they are not sent to readers.
+    // These lines matter only for inspections of the rank and for the goodput, so they are not sent
+    // to readers.
     if (parsed->event == StatusLine::Event::kWait || parsed->event == StatusLine::Event::kSave ||
         parsed->event == StatusLine::Event::kSaved || parsed->event == StatusLine::Event::kRestored)
       continue;
@@ -311,7 +313,8 @@ void WorkersCore::OnEnded(const pb::WorkerExited& exited, Clock::time_point noti
                                        .given_up = tolerated && worker->given_up});
 }
 
-// The node counts as drained once it has a port to offer for the next attempt.
+// A node needs a port to offer for the next attempt, so it counts as drained only once it has the
+// port.
 void WorkersCore::OnReaped() {
   if (phase_ == Phase::kDraining) {
     out_.Do(agent_action::EndRankOutput{.others_follow = true});

@@ -1,4 +1,5 @@
-// Tracks a node's phase, and its ranks in the current attempt from their assignment to their end.
+// Tracks a node's phase, and the node's ranks in the current attempt from their assignment to their
+// end.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,15 @@
 
 namespace dslaunch {
 
-// Starts, watches and ends the ranks of this node. See AgentCore for the rules of all parts.
+// Starts, watches and ends the ranks of this node. A component of AgentCore.
 class WorkersCore {
  public:
   enum class Phase {
-    kIdle,      // no ranks: before the first assignment, between attempts, or a spare
-    kWorking,   // an attempt's ranks run, or have succeeded
+    // The node has no ranks: before the first assignment, between attempts, or as a spare.
+    kIdle,
+    kWorking,   // the attempt's ranks run, or have succeeded
     kDraining,  // the supervisor ends all ranks before the next attempt
-    kStopping,  // the supervisor tears the node down
+    kStopping,  // the supervisor ends all ranks for good
     kTornDown,
   };
 
@@ -31,64 +33,67 @@ class WorkersCore {
   Phase phase() const { return phase_; }
   bool is_working() const { return phase_ == Phase::kWorking; }
   bool stopping() const { return phase_ >= Phase::kStopping; }
-  // Returns the newest attempt in which this node had ranks or was a spare; 0 before the first.
+  // Returns the newest attempt in which this node had ranks or was a spare; 0 before the first
+  // attempt.
   uint64_t attempt() const { return out_.attempt(); }
   const AttemptWorkers& ranks() const { return workers_; }
-  // Returns the folder of the workers' cgroup; empty if they have none.
+  // Returns the folder of the workers' cgroup; empty if the workers have no cgroup.
   const std::string& cgroup() const { return cgroup_; }
-  // Returns whether ranks of this node run, or may still be started.
+  // Returns whether ranks of this node run, or may still start.
   bool MayRanksRun() const;
-  // Returns "rank 3 (node2, pid 123)", for messages.
+  // Returns a text such as "rank 3 (node2, pid 123)" for messages.
   std::string Describe(const AttemptWorker& worker) const;
 
-  // --- The rendezvous ---
+  // --- Messages of the rendezvous ---
 
   // Begins the attempt of an assignment. Returns false if this node cannot start ranks now or has
-  // been in a later attempt.
+  // taken part in a later attempt.
   bool OnAssignment(const pb::RendezvousMessage& message);
-  // Begins to drain after `attempt`. A spare drains too, so that the next attempt finds every node
-  // empty. Returns false if this node's part is ending, or if this node has been in a later
-  // attempt.
+  // Begins to drain after `attempt`. A spare drains too, so that the next attempt finds no
+  // processes on any node. Returns false if this node's part of the job is ending, or if the node
+  // has taken part in a later attempt.
   bool OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect, Clock::time_point now);
-  // Handles the answer to InspectWorker with a `look`, for the rendezvous.
+  // Sends the result of an InspectWorker action with a `look` to the rendezvous.
   void OnInspected(pb::Inspected inspected);
-  // Called when the other ranks continue without `rank`. Kills the rank if its loss is tolerated.
+  // Handles the decision of the other ranks to continue without `rank`. Kills the rank if its loss
+  // is tolerated.
   void OnEndRank(uint32_t rank);
 
-  // --- NodeAgent ---
+  // --- Results of actions ---
 
   void OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs);
-  // Called with the evidence about a worker that has ended. `round_trip_us`: round trip of the
-  // newest heartbeat to the rendezvous; 0 if none was answered yet.
+  // Handles the evidence about a worker that has ended. `round_trip_us` is the round trip of the
+  // newest heartbeat to the rendezvous; 0 if no heartbeat was answered yet.
   void OnDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end, uint64_t round_trip_us,
                    Clock::time_point now);
-  // Called when a program of user `user` listens at MASTER_PORT, where rank 0 of this node does not
-  // listen yet.
+  // Handles a program of user `user` that listens at MASTER_PORT, where rank 0 of this node does
+  // not listen yet.
   void OnMasterPortTaken(uint32_t user);
 
-  // --- The supervisor ---
+  // --- Events of the supervisor ---
 
-  // Handles the events of single workers and of their cgroup, except kExited.
+  // Handles an event about a single worker or the workers' cgroup, except kExited.
   void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
-  // Called when a worker has ended and the MPI server has nothing to add.
+  // Handles the end of a worker, after the MPI server has reported the worker's use of MPI.
   void OnEnded(const pb::WorkerExited& exited, Clock::time_point noticed);
-  // Called when no process of the ranks is left. A draining node checks itself if its rendezvous
-  // made it drain and the job requests the check, and requests the port of its next attempt.
+  // Records that all processes of the ranks have ended. A draining node then requests the port of
+  // its next attempt. If the rendezvous made the node drain and the job requests the node's check,
+  // it also runs that check.
   void OnReaped();
   // Ends the drain. Precondition: phase() is kDraining.
   void OnDrained() { phase_ = Phase::kIdle; }
 
-  // Sends a signal of the front end to all ranks.
+  // Sends a signal that the front end requested to all ranks.
   void OnSignal(int signal_number) const;
 
-  // --- AgentCore ---
+  // --- Decisions of AgentCore ---
 
   // Drains without a check of the node, because no rendezvous could use its result. Precondition:
-  // not stopping.
+  // the node is not stopping.
   void BeginDrain();
   void BeginStop() { phase_ = Phase::kStopping; }
-  // Ends all ranks. `signal`: the first signal to send; 0 for the signal that the job has chosen.
+  // Ends all ranks. `signal` is the first signal to send; 0 for the signal that the job has chosen.
   void Stop(bool kill_now = false, int signal = 0) const;
 
  private:
@@ -102,7 +107,7 @@ class WorkersCore {
   AgentOutbox& out_;
   Phase phase_ = Phase::kIdle;
   AttemptWorkers workers_;
-  std::string program_;  // program of the workers, for messages
+  std::string program_;  // name of the workers' program, for messages
   std::string cgroup_;
   enum class Check { kNo, kWanted, kRuns };
   Check check_ = Check::kNo;  // state of the node's check in kDraining

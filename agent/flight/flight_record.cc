@@ -13,8 +13,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxValues = 2'000'000;  // 10 times those of 2,000 operations with frames
-constexpr size_t kMaxMembers = 1 << 17;   // limit of the ranks of all groups together
+constexpr size_t kMaxValues = 2'000'000;  // 10 times the values of 2,000 operations with frames
+constexpr size_t kMaxMembers = 1 << 17;   // limit of the total number of ranks in all groups
 
 Error NotRead(const std::string& problem) {
   return Error{ExitCode::kBadInput, "the dump of Flight Recorder " + problem};
@@ -42,8 +42,8 @@ bool IsTrue(const PickleValue& holder, std::string_view key) {
   return (value ? value->Bool() : std::nullopt).value_or(false);
 }
 
-// Appends numbers, texts and lists of them, with lists as Python prints them, up to
-// kMaxStackTextBytes.
+// Appends numbers, texts and lists to `text`, with lists in the form in which Python prints them.
+// Stops at kMaxStackTextBytes.
 void AppendList(const PickleValue& value, int depth, std::string& text) {
   constexpr int kMaxDepth = 4;
   if (text.size() >= kMaxStackTextBytes) return;
@@ -69,7 +69,7 @@ std::string ListOf(const PickleValue& holder, std::string_view key) {
   return text;
 }
 
-// Adds the ranks of a list such as "[0, 1, 4]" to the group.
+// Adds the ranks in a list such as "[0, 1, 4]" to the group.
 void ReadRanks(std::string_view text, size_t& members, pb::FlightGroup& group) {
   const char* next = text.data();
   const char* const end = text.data() + text.size();
@@ -93,7 +93,7 @@ void AddFrames(const PickleValue& entry, pb::FlightOperation& operation) {
     const PickleValue frame = frames->item(i);
     pb::StackFrame& added = *operation.add_frames();
     added.set_function(TextOf(frame, "name"));
-    // Keeps the end of a file name, because names differ there.
+    // Paths of source files often differ only at the end, so a long path is cut at its beginning.
     const std::optional<PickleValue> file = frame.Find("filename");
     const std::string_view path = (file ? file->String() : std::nullopt).value_or("");
     added.set_file(CutText(path.substr(path.size() - std::min(path.size(), kMaxStackTextBytes))));
@@ -102,7 +102,7 @@ void AddFrames(const PickleValue& entry, pb::FlightOperation& operation) {
   }
 }
 
-// Counts the operation, and adds it to its group unless it is completed.
+// Counts the operation, and adds it to its group unless the operation is completed.
 void AddOperation(const PickleValue& entry, pb::FlightGroup& group) {
   const uint64_t number =
       static_cast<uint64_t>(std::max<int64_t>(0, NumberOf(entry, "collective_seq_id")));
@@ -123,8 +123,8 @@ void AddOperation(const PickleValue& entry, pb::FlightGroup& group) {
   AddFrames(entry, operation);
 }
 
-// Returns the group of an entry, and adds the group to the record if it is new. Returns nullptr if
-// the entry names no group, or if the limit of groups is reached.
+// Returns the group of an entry. Adds the group to the record if it is new. Returns nullptr if the
+// entry names no group, or if the limit of groups is reached.
 pb::FlightGroup* GroupOf(const PickleValue& entry, const std::optional<PickleValue>& config,
                          size_t& members, pb::FlightRecord& record) {
   const std::optional<PickleValue> group = entry.Find("process_group");

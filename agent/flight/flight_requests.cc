@@ -20,7 +20,8 @@ namespace {
 
 constexpr milliseconds kPollInterval(50);
 
-// Identifies a version of a file, because a dump that existed before the request is not its answer.
+// Identifies a version of a file. A dump that existed before the request does not answer it, so the
+// dump must have another version.
 struct FileVersion {
   ino_t inode = 0;
   off_t size = 0;
@@ -42,7 +43,8 @@ std::optional<FileVersion> VersionAt(const std::string& path) {
   return VersionOf(status);
 }
 
-// Requests a dump through the pipe. Returns why the process cannot be asked; empty on success.
+// Requests a dump by writing to the named pipe. Returns the reason if that is not possible; empty
+// on success.
 std::string Ring(const std::string& pipe) {
   const UniqueFd fd(open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) {
@@ -55,7 +57,7 @@ std::string Ring(const std::string& pipe) {
   return "";
 }
 
-// Reads a regular file of at most kMaxFlightDumpBytes. Returns nullopt for any other file.
+// Returns the content of a regular file of at most kMaxFlightDumpBytes; nullopt for any other file.
 std::optional<std::string> ReadDump(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   struct stat status = {};
@@ -83,8 +85,8 @@ struct FlightRequests::Request {
   Done done;
   uint32_t rank = 0;
   FlightFiles files;
-  std::optional<FileVersion> before;  // version of the dump before the request
-  std::optional<FileVersion> last;    // version at the last poll
+  std::optional<FileVersion> before;  // version of the dump file before the request
+  std::optional<FileVersion> last;    // version of the dump file at the last poll
   Deadline deadline = Deadline::After(kLimit);
   std::string trouble = "its process wrote no dump of Flight Recorder within 4 s";
 };
@@ -127,8 +129,8 @@ void FlightRequests::Poll(std::shared_ptr<Request> request) {
     if (error) return;
     const std::optional<FileVersion> version = VersionAt(request->files.dump);
     pb::FlightRecord record;
-    // Reads the dump once its version is unchanged since the last poll. Until then the process may
-    // still write it; so it may if the pickle is incomplete.
+    // The process may still be writing the dump if its version has changed since the last poll, or
+    // if the pickle is incomplete, so the dump is then polled again.
     const bool is_new = version && version->size > 0 && version != request->before;
     if (is_new && version == std::exchange(request->last, version)) {
       Result<pb::FlightRecord> read = ReadFlightRecord(ReadDump(request->files.dump).value_or(""));

@@ -18,8 +18,8 @@
 namespace dslaunch {
 namespace {
 
-// RAS answers each command but the last with a line. NCCL before 2.28 refuses the third command,
-// and then sends its status as text.
+// Commands for RAS, which answers each except the last with a line. NCCL before 2.28 refuses the
+// third command, and then sends its status as text.
 constexpr std::array kCommands = {"CLIENT PROTOCOL 2\n", "TIMEOUT 2\n", "SET FORMAT json\n",
                                   "VERBOSE STATUS\n"};
 constexpr size_t kMaxLine = 4096;
@@ -66,9 +66,9 @@ struct RasClient::Session {
 
   asio::ip::tcp::socket socket;
   asio::steady_timer timer;
-  Done done;  // callback; empty once it has been called
+  Done done;  // callback; empty once it was called
   size_t next_command = 0;
-  std::string status;  // received bytes that are not processed yet
+  std::string status;  // received bytes that were not processed yet
   std::array<char, 1 << 14> buffer = {};
 };
 

@@ -1,5 +1,5 @@
-// Requests the status of NCCL's RAS subsystem from a process of a job. Each process that uses NCCL
-// listens for such requests.
+// Requests the status of NCCL's RAS subsystem, which reports on all ranks of a job. Each process
+// that uses NCCL listens for such requests.
 #pragma once
 
 #include <sys/types.h>
@@ -15,17 +15,18 @@
 
 namespace dslaunch {
 
-// The address at which the processes of a job listen for NCCL's RAS.
+// The address at which the processes of a job listen for requests to NCCL's RAS.
 struct RasAddress {
   std::string host = "127.0.0.1";  // numeric address of the RAS server
   int port = 28028;
 };
-// Returns the address in the value of NCCL_RAS_ADDR, "HOST:PORT" or "[HOST]:PORT"; the default
+// Returns the address in a value of NCCL_RAS_ADDR, "HOST:PORT" or "[HOST]:PORT"; the default
 // address if `value` is empty. Returns nullopt if the host is neither "localhost" nor numeric, or
-// the port is invalid.
+// if the port is invalid.
 std::optional<RasAddress> ParseRasAddress(std::string_view value);
 
-// Returns ParseRasAddress() of NCCL_RAS_ADDR in the environment with which the process was started.
+// Returns the address in NCCL_RAS_ADDR of the environment with which the process was started, as
+// ParseRasAddress() does.
 std::optional<RasAddress> RasAddressOf(pid_t pid);
 
 // Requests the status of NCCL's RAS. Used on the loop's thread.
@@ -33,14 +34,15 @@ class RasClient {
  public:
   static constexpr milliseconds kLimit{3'000};
 
-  // `status`: JSON, or text from NCCL before 2.28. If none was received, `status` is empty and
-  // `trouble` is the reason.
+  // Receives the status: JSON, or text from NCCL before 2.28. If no status arrived, `status` is
+  // empty and `trouble` is the reason.
   using Done = std::function<void(std::string status, std::string trouble)>;
 
   explicit RasClient(asio::io_context& loop) : loop_(loop) {}
 
-  // Calls `done` once, never from inside this call. `address`: nullopt if NCCL_RAS_ADDR is invalid,
-  // which fails.
+  // Requests the status from the process that listens at `address`, and calls `done` once, never
+  // from inside this call. `address` is nullopt if NCCL_RAS_ADDR is invalid; the request then
+  // fails.
   void Begin(const std::optional<RasAddress>& address, Done done);
 
  private:

@@ -20,11 +20,11 @@ using nlohmann::json;
 
 constexpr size_t kMaxNameBytes = 64;
 
-// Counts the operations of one kind that the ranks of a communicator have launched.
+// The number of operations of one kind that each rank of a communicator has launched.
 struct Counts {
   std::string operation;
   std::map<uint32_t, uint64_t> of_rank;
-  uint64_t most = 0;  // largest count, also of ranks that are not listed
+  uint64_t most = 0;  // largest number, also of ranks that are not listed
 };
 
 void Add(const Counts& counts, pb::RasReport& report) {
@@ -45,7 +45,7 @@ void AddMissing(const std::set<uint32_t>& missing, pb::RasReport& report) {
   for (const uint32_t rank : missing) report.add_missing(rank);
 }
 
-// --- JSON, from NCCL 2.28 on ---
+// --- Status as JSON (NCCL 2.28 and later) ---
 
 std::optional<uint64_t> NumberAt(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -83,7 +83,7 @@ void ReadCommunicator(const json& communicator, uint32_t world_size, pb::RasRepo
   if (report.missing_size() == 0) AddMissing(missing, report);
 }
 
-// --- Text ---
+// --- Status as text ---
 
 std::optional<uint64_t> TakeCount(std::string_view text, std::string_view before) {
   const size_t at = text.find(before);
@@ -95,13 +95,14 @@ std::optional<uint64_t> TakeCount(std::string_view text, std::string_view before
   return number;
 }
 
-// Returns the number of launched operations that a line names; nullopt if it names none.
+// Returns the number of launched operations in a line; nullopt if the line contains no such number.
 std::optional<uint64_t> LaunchedIn(std::string_view line) {
   if (line.find("not launched any operations") != std::string_view::npos) return 0;
   return TakeCount(line, "launched up to operation ");
 }
 
-// Reads the sections of a text. Each has a title such as "#1-0 (27a079b828ff1a75) MISMATCH".
+// Reads the sections of a status as text. Each section has a title such as "#1-0 (27a079b828ff1a75)
+// MISMATCH".
 class TextReader {
  public:
   TextReader(uint32_t world_size, pb::RasReport& report)
@@ -173,9 +174,9 @@ class TextReader {
   const uint32_t world_size_;
   pb::RasReport& report_;
   Section section_ = Section::kOther;
-  std::map<uint64_t, uint64_t> sizes_;  // ranks per communicator, by group
+  std::map<uint64_t, uint64_t> sizes_;  // ranks per communicator, by group number
   Counts counts_;
-  uint64_t of_next_ = 0;  // operation count of the ranks that are listed next
+  uint64_t of_next_ = 0;  // number of operations of the ranks in the next lines
   std::set<uint32_t> missing_;
 };
 

@@ -1,5 +1,5 @@
-// Reads the status that NCCL's RAS subsystem reports about a job (NCCL 2.24 and later), as JSON or
-// as text.
+// Reads the status of a job that NCCL's RAS subsystem reports (NCCL 2.24 and later), as JSON or as
+// text.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxRasBytes = size_t{16} << 20;
 
-// Returns the ranks that have launched fewer operations than others, and the ranks that do not
+// Returns the ranks that have launched fewer operations than other ranks, and the ranks that do not
 // answer. Only communicators of `world_size` ranks count, because only their ranks are certainly
-// the ranks of the job. Fails with kBadInput if the status has neither form.
+// the ranks of the job. Fails with kBadInput if the status is neither JSON nor text of RAS.
 Result<pb::RasReport> ReadRasReport(std::string_view status, uint32_t world_size);
 
-// Returns a digest of all counts of operations in a status as JSON. Equal digests mean that no rank
-// has launched an operation in between. Returns 0 for text, which lists counts only if they differ,
-// and for JSON without counts.
+// Returns a digest of all numbers of operations in a status as JSON. Two equal digests mean that no
+// rank has launched an operation in between. Returns 0 for text, which lists the numbers only if
+// they differ, and for JSON without numbers of operations.
 uint64_t DigestOfOperations(std::string_view status);
 
 }  // namespace dslaunch

@@ -28,10 +28,10 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = size_t{1} << 20;
-// Limit of the address space, which includes the mapped files of LibTorch.
+// Limit of the child's address space, which includes the mapped files of LibTorch.
 constexpr rlim_t kMaxMemory = rlim_t{8} << 30;
 
-// The process to read, as the supervisor saw it before the fork.
+// The process to read, as the supervisor saw that process before the fork.
 struct Subject {
   pid_t pid = 0;
   std::string maps = {};
@@ -62,7 +62,7 @@ pb::ProcessStacks ReadFrames(Subject& subject) {
   return answer;
 }
 
-// Runs the child, which has no descriptor of the supervisor and ends with it.
+// Runs the child. The child has no descriptor of the supervisor, and ends when the supervisor ends.
 [[noreturn]] void RunChild(int answer_fd, pid_t parent, Subject& subject) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
@@ -76,7 +76,7 @@ pb::ProcessStacks ReadFrames(Subject& subject) {
   const rlimit no_core = {0, 0};
   setrlimit(RLIMIT_AS, &memory);
   setrlimit(RLIMIT_CORE, &no_core);
-  unsetenv("DEBUGINFOD_URLS");  // prevents look-ups on the network
+  unsetenv("DEBUGINFOD_URLS");  // prevents requests for debug files over the network
   const std::string bytes = ReadFrames(subject).SerializeAsString();
   size_t sent = 0;
   while (sent < bytes.size()) {
@@ -95,7 +95,7 @@ struct FrameHelper::Run {
 
   asio::posix::stream_descriptor pipe;
   asio::steady_timer timer;
-  Done done;  // callback; empty once it has been called
+  Done done;  // callback; empty once it was called
   UniqueFd child;
   std::string bytes;
   std::array<char, 1 << 14> buffer = {};
@@ -140,7 +140,7 @@ void FrameHelper::Read(std::shared_ptr<Run> run) {
                             });
 }
 
-// Ends the child and answers. `problem` is empty if the answer is complete.
+// Ends the child and calls the callback. `problem` is empty if the answer is complete.
 void FrameHelper::Finish(Run& run, const std::string& problem) {
   if (!run.done) return;
   const Done done = std::exchange(run.done, nullptr);

@@ -1,5 +1,6 @@
-// Reads the frames of C and C++ of a process in a forked child of the supervisor. Files of the
-// program are read for that, and they may take long, need much memory, or crash the reader.
+// Reads the C and C++ frames of a process in a forked child of the supervisor. This reads files of
+// the program, which may take long, need much memory, or crash the reader, so the supervisor does
+// not do it itself.
 #pragma once
 
 #include <sys/types.h>
@@ -18,19 +19,19 @@ namespace dslaunch {
 // Finds the frames of threads. Used on the loop's thread, in a process with one thread.
 class FrameHelper {
  public:
-  // kLimit: time from Begin() to the answer. kStopLimit: limit for stopping a running thread to
-  // copy its stack, which usually takes less than 0.1 ms.
+  // kLimit bounds the time from Begin() to the answer. kStopLimit bounds the time for stopping a
+  // running thread to copy its stack, which usually takes less than 0.1 ms.
   static constexpr milliseconds kLimit{500};
   static constexpr milliseconds kStopLimit{20};
   static constexpr size_t kMaxThreads = 64;
 
-  // `frames`: threads, with only their tid and frames set, and no_native.
+  // Receives the threads, with only their tid and frames set, and no_native.
   using Done = std::function<void(pb::ProcessStacks frames)>;
 
   explicit FrameHelper(asio::io_context& loop) : loop_(loop) {}
 
-  // Copies the stacks of the waiting threads of `tids` and starts the child, which copies the other
-  // stacks. Calls `done` once, never from inside this call.
+  // Copies the stacks of those threads in `tids` that wait, and starts the child, which copies the
+  // other stacks. Calls `done` once, never from inside this call.
   void Begin(pid_t pid, std::vector<pid_t> tids, Done done);
 
  private:

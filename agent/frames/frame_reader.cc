@@ -31,8 +31,8 @@ std::vector<std::vector<NativeFrame>> ReadNativeFrames(pid_t, const std::string&
 #else
 namespace {
 
-// The argument of libdwfl's callbacks. It is also a global, because libdwfl passes no argument to
-// find_elf. A single one is enough, because this process reads only one other process.
+// The argument of libdwfl's callbacks. libdwfl passes no argument to find_elf, so the argument is
+// also a global variable; one is enough, because this process reads only one other process.
 struct Target {
   pid_t pid = 0;
   const std::vector<StackSnapshot>* snapshots = nullptr;
@@ -96,7 +96,7 @@ bool SetRegisters(Dwfl_Thread* thread, void* thread_argument) {
   return true;
 }
 
-// Returns the demangled name without parameters; empty for nullptr.
+// Returns the demangled name of a symbol without parameters; empty for nullptr.
 std::string ReadableName(const char* symbol) {
   if (symbol == nullptr) return "";
   int status = 0;
@@ -113,7 +113,7 @@ std::string ReadableName(const char* symbol) {
     at = text.find('(', from);
   }
   if (at != std::string::npos && at > 0) text.resize(at);
-  return text.substr(0, text.find('@'));  // removes a version, as of "nanosleep@GLIBC_2.2.5"
+  return text.substr(0, text.find('@'));  // removes a version, as in "nanosleep@GLIBC_2.2.5"
 }
 
 // Returns whether a module is a library of the system, whose source lines do not help the user.
@@ -125,8 +125,8 @@ bool IsOfSystem(std::string_view path) {
                              [&](std::string_view folder) { return path.starts_with(folder); });
 }
 
-// Sets the source line of an address. Without .debug_aranges, which compilers such as clang do not
-// write, libdwfl does not find the compilation unit, so all units are searched.
+// Sets the source line of an address. Compilers such as clang do not write .debug_aranges, without
+// which libdwfl does not find the compilation unit, so all units are searched.
 void SetLine(Dwfl_Module* module, Dwarf_Addr pc, NativeFrame& frame) {
   if (Dwfl_Line* const line = dwfl_module_getsrc(module, pc)) {
     const char* const file = dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
@@ -152,7 +152,7 @@ int AddFrame(Dwfl_Frame* state, void* argument) {
   Dwarf_Addr pc = 0;
   bool is_exact = false;
   if (!dwfl_frame_pc(state, &pc, &is_exact)) return DWARF_CB_ABORT;
-  if (!is_exact) --pc;  // moves from the return address into the call
+  if (!is_exact) --pc;  // moves from the return address back into the call
   NativeFrame& frame = frames.emplace_back();
   Dwfl* const dwfl = dwfl_thread_dwfl(dwfl_frame_thread(state));
   if (Dwfl_Module* const module = dwfl_addrmodule(dwfl, pc)) {
@@ -198,8 +198,8 @@ std::vector<std::vector<NativeFrame>> ReadNativeFrames(pid_t pid, const std::str
   }
   std::vector<std::vector<NativeFrame>> stacks;
   for (const StackSnapshot& snapshot : snapshots) {
-    // Returns an error at the last frame that can be found; the frames before it count, so the
-    // error is ignored.
+    // The call returns an error at the last frame that can be found. The frames before it are
+    // valid, so the error is ignored.
     dwfl_getthread_frames(dwfl.get(), snapshot.tid, &AddFrame, &stacks.emplace_back());
   }
   return stacks;

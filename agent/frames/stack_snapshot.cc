@@ -29,14 +29,14 @@ std::optional<uint64_t> ReadHex(std::string_view word) {
   return value;
 }
 
-// Reads up to kMaxSnapshotBytes from `address` on, as far as memory is mapped.
+// Returns up to kMaxSnapshotBytes from `address` on, as far as the memory is mapped.
 std::vector<std::byte> ReadStack(pid_t pid, uint64_t address) {
   std::vector<std::byte> stack(kMaxSnapshotBytes);
   std::array<iovec, kMaxSnapshotBytes / kPage + 1> pages;
   size_t count = 0;
   uint64_t next = address;
   const uint64_t end = address + kMaxSnapshotBytes;
-  // Each page is a separate element, because the kernel skips an element that is not fully mapped.
+  // The kernel skips an element that is not fully mapped, so each page is an element of its own.
   while (next < end && count < pages.size()) {
     const uint64_t page_end = std::min<uint64_t>(end, (next / kPage + 1) * kPage);
     pages[count++] = {reinterpret_cast<void*>(next), page_end - next};
@@ -49,7 +49,7 @@ std::vector<std::byte> ReadStack(pid_t pid, uint64_t address) {
 }
 
 #if defined(__x86_64__)
-// Assigns the kernel's registers to their DWARF numbers.
+// Returns the kernel's registers under their DWARF numbers.
 Registers FromUser(const user_regs_struct& user) {
   Registers registers = {.pc = user.rip, .sp = user.rsp};
   const uint64_t numbered[] = {user.rax, user.rdx, user.rcx, user.rbx, user.rsi, user.rdi,
@@ -73,7 +73,7 @@ constexpr std::optional<size_t> kPcNumber = std::nullopt;
 #error "no table of registers for this processor"
 #endif
 
-// Waits until the thread is stopped by this tracer. Returns false on timeout or if the thread has
+// Waits until the thread is stopped for this tracer. Returns false on timeout or if the thread has
 // ended.
 bool AwaitStop(pid_t tid, const Deadline& deadline) {
   constexpr timespec kPause = {0, 50'000};
@@ -91,7 +91,7 @@ bool AwaitStop(pid_t tid, const Deadline& deadline) {
 std::optional<Registers> ParseWaitingRegisters(std::string_view syscall_text) {
   std::string_view line = TakeLine(syscall_text);
   std::vector<std::string_view> words;
-  constexpr size_t kMostWords = 9;  // number of the call, six arguments, sp, pc
+  constexpr size_t kMostWords = 9;  // words: number of the call, six arguments, sp, pc
   while (!line.empty() && words.size() <= kMostWords) {
     const std::string_view word = TakeWord(line);
     if (!word.empty()) words.push_back(word);
@@ -120,7 +120,7 @@ std::vector<StackSnapshot> CopyWaitingStacks(pid_t pid, const std::vector<pid_t>
     }
     StackSnapshot snapshot = {.tid = tid, .registers = *registers};
     snapshot.stack = ReadStack(pid, registers->sp);
-    // If the thread has moved meanwhile, the copy may mix two states of the stack, so it is
+    // The copy may mix two states of the stack if the thread has moved meanwhile, so such a copy is
     // dropped.
     if (ReadWhole(path).value_or("") == text) snapshots.push_back(std::move(snapshot));
   }
@@ -128,8 +128,8 @@ std::vector<StackSnapshot> CopyWaitingStacks(pid_t pid, const std::vector<pid_t>
 }
 
 std::optional<StackSnapshot> CopyRunningStack(pid_t pid, pid_t tid, milliseconds limit) {
-  // PTRACE_SEIZE sends no signal to the thread. PTRACE_O_EXITKILL is not set, so the thread
-  // survives its tracer.
+  // PTRACE_SEIZE sends no signal to the thread, so the program does not notice it.
+  // PTRACE_O_EXITKILL is not set, so the thread survives its tracer.
   if (ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0) return std::nullopt;
   std::optional<StackSnapshot> snapshot;
   if (ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) == 0 &&

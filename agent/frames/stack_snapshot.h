@@ -1,5 +1,5 @@
 // Copies the stacks of a process's threads, in which frame_reader.h finds the frames of C and C++.
-// A thread that waits in the kernel is not stopped; a running thread is stopped for microseconds.
+// Does not stop threads that wait in the kernel, and stops running threads for microseconds.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +15,10 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;  // limit of each stack, from its top
+// Limit of the bytes that are copied of each stack, from its top.
+inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;
 
-// Registers by their DWARF numbers; nullopt if a value is unknown.
+// Values of registers by their DWARF numbers; nullopt if a value is unknown.
 inline constexpr size_t kRegisters = 33;
 struct Registers {
   uint64_t pc = 0;
@@ -28,21 +29,22 @@ struct Registers {
 struct StackSnapshot {
   pid_t tid = 0;
   Registers registers = {};
-  std::vector<std::byte> stack = {};  // bytes from address registers.sp on
+  std::vector<std::byte> stack = {};  // bytes of the stack, from address registers.sp on
 };
 
-// Returns the registers that /proc/PID/task/TID/syscall shows of a thread that waits in the kernel:
-// only pc and sp. Returns nullopt if the thread runs, or if the text is malformed.
+// Returns the registers of a thread that waits in the kernel, from the content of
+// /proc/PID/task/TID/syscall: only pc and sp. Returns nullopt if the thread runs, or if the text is
+// malformed.
 std::optional<Registers> ParseWaitingRegisters(std::string_view syscall_text);
 
-// Copies the stacks of the threads of `tids` that wait in the kernel. Adds the running threads to
-// `running`.
+// Returns copies of the stacks of those threads in `tids` that wait in the kernel. Adds the running
+// threads to `running`.
 std::vector<StackSnapshot> CopyWaitingStacks(pid_t pid, const std::vector<pid_t>& tids,
                                              std::vector<pid_t>& running);
 
-// Stops a running thread until its registers and stack are copied. Returns nullopt if that fails or
-// the thread does not stop within `limit`. Call it in a separate process that then ends: the kernel
-// continues the thread when its tracer ends for any reason.
+// Stops a running thread and returns a copy of its registers and stack. Returns nullopt if that
+// fails or the thread does not stop within `limit`. Call this in a separate process that then
+// exits: the kernel continues the thread when its tracer exits for any reason.
 std::optional<StackSnapshot> CopyRunningStack(pid_t pid, pid_t tid, milliseconds limit);
 
 }  // namespace dslaunch

@@ -2,6 +2,6 @@
 
 namespace dslaunch {
 
-extern const char kAccelerateModule[];  // the text of python/dslaunch/accelerate_env.py
+extern const char kAccelerateModule[];  // text of python/dslaunch/accelerate_env.py
 
 }  // namespace dslaunch

@@ -8,10 +8,10 @@
 
 namespace dslaunch {
 
-// Returns `resolved` with python/dslaunch/accelerate_env.py in front if the front end sent an
-// accelerate configuration with `program`, otherwise unchanged. The interpreter is the one that
-// runs the script, or the one that would run a script if `program` is not Python. Fails as
-// FindExecutable() does.
+// Returns `resolved` unchanged if the front end sent no accelerate configuration with `program`.
+// Otherwise returns a command that runs python/dslaunch/accelerate_env.py, which then runs the
+// program. The interpreter is the interpreter of the script, or the one that would run a script if
+// `program` is not Python. Fails as FindExecutable() does.
 Result<ResolvedProgram> WithAccelerate(ResolvedProgram resolved, const pb::Program& program,
                                        const Environment& environment,
                                        const std::string& node_name);

@@ -18,7 +18,7 @@ std::vector<int> Ids(const Cpus& cpus) {
   return ids;
 }
 
-// Returns the usable CPUs of a NUMA node.
+// Returns the CPUs of a NUMA node that the job may use.
 Cpus UsableOf(const CpuTopology& topology, const NumaNode& node) {
   Cpus usable;
   for (const Cpu& cpu : topology.cpus) {
@@ -27,16 +27,16 @@ Cpus UsableOf(const CpuTopology& topology, const NumaNode& node) {
   return usable;
 }
 
-// Groups CPUs by a member, such as the core that they share.
+// Returns the CPUs grouped by the value of `member`, such as the core that they share.
 std::map<int, Cpus> GroupsBy(const Cpus& cpus, int Cpu::*member) {
   std::map<int, Cpus> groups;
   for (const Cpu& cpu : cpus) groups[cpu.*member].push_back(cpu);
   return groups;
 }
 
-// --- CORES ---
+// --- Binding CORES ---
 
-// Chooses the memory of a rank by its CPUs.
+// Sets the NUMA nodes for the memory of a rank, depending on the rank's CPUs.
 void BindMemory(const CpuTopology& topology, RankBinding& binding) {
   if (topology.nodes.size() < 2) return;
   std::vector<int> with_cpus;
@@ -90,9 +90,9 @@ Result<std::vector<RankBinding>> ShareCores(const CpuTopology& topology,
   return bindings;
 }
 
-// --- torchrun's bindings ---
+// --- Bindings of torchrun ---
 
-// Returns, for each rank, the index of the NUMA node on whose CPUs it runs.
+// Returns for each rank the index of the NUMA node on whose CPUs the rank runs.
 Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
                                          const BindingRequest& request) {
   std::vector<size_t> with_cpus;
@@ -120,7 +120,7 @@ Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
 }
 
 Cpus OfSocket(const CpuTopology& topology, const Cpus& node_cpus) {
-  // As in torchrun, a NUMA node with all of its CPUs belongs to the socket of its first CPU.
+  // As in torchrun, all CPUs of a NUMA node count as CPUs of the socket of the node's first CPU.
   Cpus all;
   for (const NumaNode& node : topology.nodes) {
     const Cpus usable = UsableOf(topology, node);
@@ -131,7 +131,7 @@ Cpus OfSocket(const CpuTopology& topology, const Cpus& node_cpus) {
   return all;
 }
 
-// Returns the share of the rank at index `place` among `count` ranks on one NUMA node.
+// Returns the CPUs of the rank at index `place` among `count` ranks on one NUMA node.
 Result<Cpus> ExclusiveShare(const Cpus& node_cpus, int node_id, size_t place, size_t count) {
   const std::map<int, Cpus> cores = GroupsBy(node_cpus, &Cpu::core);
   const size_t each = cores.size() / count;

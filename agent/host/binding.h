@@ -1,5 +1,5 @@
-// Decides on which CPUs each rank of a machine runs, and where its memory is. Reads nothing of the
-// machine.
+// Decides on which CPUs each rank of a machine runs, and in which NUMA nodes its memory is. Reads
+// no files.
 #pragma once
 
 #include <string>
@@ -13,22 +13,23 @@ namespace dslaunch {
 
 struct BindingRequest {
   pb::RankOptions::Bind bind = pb::RankOptions::NONE;
-  std::vector<int> cores = {};  // CORES: cores to divide, ascending; if empty, one CPU of each core
-  int ranks = 1;                // number of ranks on this machine
-  // For other bindings: the NUMA node of each rank's GPU. If empty (no GPUs), ranks are spread
-  // evenly over the NUMA nodes, in order.
+  // Cores to divide among the ranks (for CORES), ascending; if empty, one CPU of each core.
+  std::vector<int> cores = {};
+  int ranks = 1;  // number of ranks on this machine
+  // NUMA node of each rank's GPU (for other bindings). If empty because there are no GPUs, ranks
+  // are spread evenly over the NUMA nodes, in order.
   std::vector<int> gpu_nodes = {};
 };
 
 struct RankBinding {
-  std::vector<int> cpus;          // CPUs that the rank may use, ascending; empty for any
-  std::vector<int> memory_nodes;  // NUMA nodes of the rank's memory; empty for any
-  bool memory_preferred = false;  // true to use other nodes when `memory_nodes` are full
-  int threads = 0;                // value of OMP_NUM_THREADS; 0 to leave it as without binding
+  std::vector<int> cpus;          // CPUs that the rank may use, ascending; empty for all CPUs
+  std::vector<int> memory_nodes;  // NUMA nodes for the rank's memory; empty for all nodes
+  bool memory_preferred = false;  // whether other nodes may be used when `memory_nodes` are full
+  int threads = 0;                // OMP_NUM_THREADS of the rank; 0 to leave it unchanged
 };
 
-// Returns one binding per rank, or none for NONE. Errors are kUsage and name the option, but not
-// the machine.
+// Returns one binding per rank; empty for NONE. Fails with kUsage; the message names the option,
+// but not the machine.
 // - CORES: as deepspeed --bind_cores_to_rank. Each rank gets cores / ranks of the cores, in order,
 //   and as many threads; the remainder is unused. Memory comes from the NUMA node that contains all
 //   of a rank's cores, if any. If each such node has a node with only memory beside it (HBM in flat

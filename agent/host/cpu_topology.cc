@@ -35,7 +35,7 @@ std::vector<int> ReadList(const fs::path& path) {
   return list.ok() ? *list : std::vector<int>();
 }
 
-// Returns the lowest CPU of the list in a file, or `otherwise` if there is no such file.
+// Returns the lowest CPU of the list in a file; `otherwise` if there is no such file.
 int FirstOf(const fs::path& path, int otherwise) {
   const std::vector<int> cpus = ReadList(path);
   return cpus.empty() ? otherwise : cpus.front();

@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kMaxEvidenceBytes = 400;
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
-// Begins the traceback of a data loader's worker process, printed below the exception that forwards
-// it.
+// First line of the traceback of a data loader's worker process. Python prints it below the
+// exception that forwards it.
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
 constexpr std::string_view kUncaught = "terminate called after throwing an instance of ";
 constexpr std::string_view kUncaughtByLibcxx = "libc++abi: terminating due to uncaught exception";
@@ -31,27 +31,29 @@ struct PeerText {
   std::string_view text;
 };
 
-// Texts about a peer; the first match in a line counts. See also peer_failure.h.
+// Texts about the failure of a peer. The first text that a line contains counts. peer_failure.h
+// defines further texts.
 constexpr PeerText kOfPeers[] = {
     {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // message of c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
-    {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // a foreign server on c10d
+    // From c10d, if another program listens at the port.
+    {pb::Cause::UNREACHABLE, "invalid value returned from server"},
     {pb::Cause::LATE, kPeerLateText},
     {pb::Cause::LATE, "failed to pass monitoredBarrier"},
-    {pb::Cause::LATE, "caught collective operation timeout"},  // from NCCL's watchdog
+    {pb::Cause::LATE, "caught collective operation timeout"},  // message of NCCL's watchdog
     {pb::Cause::GONE, kPeerLostText},
     {pb::Cause::GONE, "remote process exited or there was a network error"},  // message of NCCL
     {pb::Cause::GONE, "ncclRemoteError"},
     {pb::Cause::GONE, "Connection closed by remote peer"},
-    {pb::Cause::GONE, "recvValue failed"},  // from c10d's TCPStore
+    {pb::Cause::GONE, "recvValue failed"},  // message of c10d's TCPStore
     {pb::Cause::GONE, "sendBytes failed"},
     {pb::Cause::GONE, "TCPStore server has shut down"},
-    // Comes from the SDK if the program does not catch the exception.
+    // Message of dslaunch's SDK if the program does not catch the exception.
     {pb::Cause::GONE, "shared memory of the ranks: "},
 };
 
-// These texts count only in errors of connections between ranks, because a data set may be read
-// over a connection too.
+// Texts that count only in errors of connections between ranks, because a program may read its data
+// set over a connection too.
 constexpr PeerText kOfConnections[] = {
     {pb::Cause::UNREACHABLE, "Connection refused"},
     {pb::Cause::UNREACHABLE, "No route to host"},
@@ -102,14 +104,14 @@ std::optional<PeerFault> PeerFaultIn(std::string_view line) {
   return HasAny(line, kBetweenRanks) ? FirstOf(line, kOfConnections) : std::nullopt;
 }
 
-// Removes the "[rank3]: " that Torch puts before the output of an uncaught exception.
+// Returns the line without the "[rank3]: " that Torch prints before an uncaught exception.
 std::string_view WithoutRankTag(std::string_view line) {
   if (!line.starts_with("[rank")) return line;
   const size_t end = line.find("]: ");
   return end == std::string_view::npos ? line : line.substr(end + 3);
 }
 
-// Exceptions that a stop signal raises in a program.
+// Names of exceptions that a stop signal raises in a program.
 constexpr std::string_view kInterrupts[] = {"KeyboardInterrupt", "SignalException", "SystemExit",
                                             "SIGTERM", "SIGINT"};
 
@@ -117,12 +119,12 @@ bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// Returns the lines of the root exception, which is the first of the last chain of tracebacks. The
-// other exceptions of the chain were raised while the first was handled.
+// Returns the lines of the root exception, which is the first exception of the last chain of
+// tracebacks. The other exceptions of the chain were raised while the first exception was handled.
 std::vector<std::string_view> RootException(std::string_view text) {
   std::vector<std::string_view> exception;
-  bool chained = false;    // true if the next traceback continues the chain
-  bool in_frames = false;  // true from a traceback's header to the exception
+  bool chained = false;    // whether the next traceback continues the chain
+  bool in_frames = false;  // whether the line is between a traceback's header and its exception
   bool collecting = false;
   while (!text.empty()) {
     const std::string_view line = WithoutRankTag(TakeLine(text));
@@ -151,10 +153,10 @@ std::vector<std::string_view> RootException(std::string_view text) {
 }
 
 // Returns the lines of the exception that ended a C++ program, as libstdc++ and libc++ print it:
-// its text, or else the line with its type.
+// the exception's text, or else the line with its type.
 std::vector<std::string_view> UncaughtException(std::string_view text) {
   std::vector<std::string_view> exception;
-  bool is_type = false;  // true if the last line named the type
+  bool is_type = false;  // whether the last line named the exception's type
   bool collecting = false;
   while (!text.empty()) {
     const std::string_view line = TakeLine(text);
@@ -175,7 +177,7 @@ std::vector<std::string_view> UncaughtException(std::string_view text) {
   return exception;
 }
 
-// Returns the lines of the exception of a Python or C++ program; empty if there is none.
+// Returns the lines of the exception that ended a Python or C++ program; empty if there is none.
 std::vector<std::string_view> OwnException(std::string_view text) {
   std::vector<std::string_view> exception = RootException(text);
   return exception.empty() ? UncaughtException(text) : exception;
@@ -190,7 +192,7 @@ std::string EvidenceLine(std::string_view line) {
   return text.substr(0, end) + "...";
 }
 
-// Classifies an error of one or more lines, of which the first is the main message.
+// Returns how an error of one or more lines is classified. Its first line is the main message.
 FailureEvidence Judge(std::span<const std::string_view> error) {
   for (const std::string_view line : error) {
     if (const auto fault = PeerFaultIn(line)) return {true, *fault, EvidenceLine(line)};

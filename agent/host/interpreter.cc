@@ -18,7 +18,7 @@ std::optional<Interpreter> OfScript(std::string_view head) {
   head.remove_prefix(2);
   const size_t end = head.find('\n');
   if (end == std::string_view::npos)
-    return std::nullopt;  // The kernel refuses such a file with its own error.
+    return std::nullopt;  // the kernel refuses such a file with its own error
   std::string_view line = head.substr(0, end);
   Interpreter interpreter;
   interpreter.ends_with_return = line.ends_with('\r');

@@ -12,17 +12,17 @@
 namespace dslaunch {
 
 struct Interpreter {
-  std::string path;        // path as written in the file
-  bool is_loader = false;  // true for an ELF program, false for a script
-  // True if the script's first line ends with "\r", as editors on Windows write it.
+  std::string path;        // path of the interpreter as the file contains it
+  bool is_loader = false;  // true for an ELF program's loader, false for a script's interpreter
+  // Whether the script's first line ends with "\r", as editors on Windows write it.
   bool ends_with_return = false;
 };
 
-// Number of leading bytes that ReadInterpreter() needs.
+// Number of bytes at the beginning of a file that ReadInterpreter() needs.
 inline constexpr size_t kMaxInterpreterHead = 4096;
 
 // Returns the interpreter that the first bytes of a file name; nullopt if the program needs no
-// interpreter or `head` does not name it.
+// interpreter or `head` does not name the interpreter.
 std::optional<Interpreter> ReadInterpreter(std::string_view head);
 
 // Fails with kCannotExecute, naming the node, if the interpreter of the file at `path` is missing.

@@ -18,14 +18,15 @@ namespace {
 using Kind = LauncherKind;
 using Words = std::vector<std::string>;
 
-// A launcher that is recognized. Words of a list are separated by blanks.
+// A launcher that is recognized by the name of a program or module. The words of a list are
+// separated by blanks.
 struct KnownLauncher {
   Kind kind;
-  const char* programs;  // names of console scripts
-  const char* modules;   // module names after `python -m`
-  const char* actions;   // allowed first arguments; empty for any
-  // For kModule: the module of each rank, completed by the action if it ends with '.'. For kOther:
-  // what to type.
+  const char* programs;  // names of the launcher's console scripts
+  const char* modules;   // names of the launcher's modules, which follow `python -m`
+  const char* actions;   // first arguments that start ranks; empty if all do
+  // For kModule, the module that each rank runs; a module that ends with '.' is completed by the
+  // first argument. For kOther, the text to type instead.
   const char* remedy = "";
 };
 
@@ -56,7 +57,7 @@ constexpr KnownLauncher kLaunchers[] = {
 constexpr std::string_view kWrappers[] = {"env",    "exec",    "nohup",   "setsid",   "nice",
                                           "ionice", "time",    "timeout", "stdbuf",   "taskset",
                                           "chrt",   "numactl", "command", "catchsegv"};
-// Wrappers that run a program only with the word "run" before it.
+// Programs that run another program only after the word "run".
 constexpr std::string_view kRunners[] = {"uv",    "poetry", "pipenv", "pdm",  "hatch",
                                          "conda", "mamba",  "rye",    "pixi", "micromamba"};
 
@@ -77,8 +78,8 @@ bool IsAssignment(const std::string& word) {
          word.find('/') > equals;
 }
 
-// Returns the launcher named by `module`, or by argv[at] if `module` is empty; nullopt if that is
-// no known launcher. Its arguments begin after argv[at].
+// Returns the launcher named `module`, or named by argv[at] if `module` is empty; nullopt if no
+// known launcher has that name. The launcher's arguments begin after argv[at].
 std::optional<LauncherUse> LauncherAt(const Words& argv, size_t at,
                                       const std::string& module = "") {
   const std::string name = module.empty() ? BaseName(argv[at]) : module;
@@ -113,15 +114,15 @@ std::optional<LauncherUse> LauncherOfPython(const Words& argv, size_t at) {
   return use;
 }
 
-// Returns whether argv[at] belongs to the wrapper before it, as an option or its value, an
-// assignment, or a number such as a duration or a mask.
+// Returns whether argv[at] is an argument of the wrapper program before it: an option or an
+// option's value, an assignment, or a number such as a duration or a mask.
 bool BelongsToWrapper(const Words& argv, size_t at) {
   const std::string& word = argv[at];
   return word.empty() || word.front() == '-' || argv[at - 1].starts_with('-') ||
          IsAssignment(word) || std::isdigit(static_cast<unsigned char>(word.front())) != 0;
 }
 
-// Splits a line of a shell script into commands, and each command into words without quotes.
+// Returns the commands in a line of a shell script, each split into words without quotes.
 std::vector<Words> ShellCommands(std::string_view line) {
   std::vector<Words> commands(1);
   std::string word;
@@ -166,8 +167,8 @@ Words WithoutShellWords(Words command) {
   return command;
 }
 
-// Returns the module that a console script of pip calls ("from MODULE import main"), or an empty
-// string for other files.
+// Returns the module that a console script of pip calls ("from MODULE import main"); empty for
+// other files.
 std::string ModuleOfConsoleScript(const std::string& path) {
   constexpr size_t kMaxConsoleScriptBytes = 4096;
   const std::string script = ReadBeginning(path, kMaxConsoleScriptBytes);
@@ -186,7 +187,8 @@ std::string RealPath(const std::string& path) {
   return ::realpath(path.c_str(), resolved) == nullptr ? path : resolved;
 }
 
-// The shell script that `argv` runs, as a file or with -c; both texts are empty for other programs.
+// The shell script that a command runs, from a file or from -c; both texts are empty for other
+// programs.
 struct ShellScript {
   std::string name;
   std::string text;
@@ -216,8 +218,8 @@ ShellScript ReadShellScript(const Words& argv, const std::string& cwd) {
   return {};
 }
 
-// Returns the words that run the module with its arguments. Moves --accelerate_config in front of
-// them, because this option of trl is also an option of dslaunch.
+// Returns the words that run the module with its arguments. --accelerate_config of trl is also an
+// option of dslaunch, so this option is moved to the front.
 Words WordsOfModule(const std::string& module, Words arguments) {
   Words words = {"-m", module};
   const auto config = std::ranges::find(arguments, "--accelerate_config");
@@ -245,7 +247,8 @@ std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
       if (word == "--check-hash-based-pycs") ++i;
       continue;
     }
-    const size_t letter = word.find_first_of("cmXW", 1);  // options that take a value
+    // First letter of an option that takes a value.
+    const size_t letter = word.find_first_of("cmXW", 1);
     if (letter == std::string::npos) continue;
     const bool is_attached = letter + 1 < word.size();
     if (word[letter] == 'c') return std::nullopt;
@@ -260,7 +263,7 @@ std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
 std::optional<LauncherUse> FindLauncher(const Words& argv) {
   Words variables;
   bool is_wrapped = false;
-  bool needs_run = false;  // true after a runner, until its word "run"
+  bool needs_run = false;  // whether a runner's word "run" must still follow
   for (size_t i = 0; i < argv.size(); ++i) {
     const std::string name = BaseName(argv[i]);
     if (needs_run && name == "run") {
@@ -295,7 +298,7 @@ std::string LineInPlaceOf(const LauncherUse& use, const Words& argv) {
   if (use.kind == Kind::kAccelerate)
     std::ranges::replace(words, std::string("--config_file"), std::string("--accelerate_config"));
   if (use.kind != Kind::kSameOptions || BaseName(use.name) == "dslaunch") return CommandLine(words);
-  // mpirun's -np is the number of all ranks, as is -n of other launchers, so -n becomes -np.
+  // -n of other launchers is the number of all ranks, as is -np of mpirun, so -n becomes -np.
   for (size_t i = 0; i < words.size() && words[i].starts_with('-'); ++i) {
     if (words[i] == "-n" || words[i] == "--n" || words[i] == "-c") words[i] = "-np";
     if (i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
@@ -311,10 +314,10 @@ std::string LauncherRefusal(const LauncherUse& use, const std::string& line) {
 
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script) {
   size_t number = 0;
-  bool continues = false;  // true if the previous line ended with a backslash
+  bool continues = false;  // whether the previous line ended with a backslash
   for (const std::string_view line : SplitLines(script)) {
     ++number;
-    // True if the line's first word is an argument of the previous line's command.
+    // True if the line's first word belongs to the command of the previous line.
     bool is_argument = continues;
     continues = line.ends_with('\\');
     for (Words& command : ShellCommands(line)) {

@@ -15,47 +15,48 @@ namespace dslaunch {
 // "/opt/venv/bin/python".
 bool IsPython(const std::string& word);
 
-// The script or module that an interpreter runs.
+// The script or module that a Python interpreter runs.
 struct PythonTarget {
-  size_t at = 0;            // index in argv
+  size_t at = 0;            // index in argv of the script, or of the module's name
   std::string module = {};  // module name; empty for a script
 };
 // Returns the script or module that the interpreter argv[at] runs; nullopt if it runs the text of
-// -c, or nothing.
+// -c, or no program.
 std::optional<PythonTarget> TargetOfPython(const std::vector<std::string>& argv, size_t at);
 
 enum class LauncherKind {
-  kTorchrun,     // dslaunch has its options
-  kDeepspeed,    // dslaunch has its options
-  kAccelerate,   // dslaunch has its options, some under other names
-  kSameOptions,  // command line works with `dslaunch` in place of the launcher
-  kModule,       // starts a Python module in each rank
+  kTorchrun,     // torchrun, whose options dslaunch has
+  kDeepspeed,    // deepspeed, whose options dslaunch has
+  kAccelerate,   // accelerate, some of whose options have other names in dslaunch
+  kSameOptions,  // a launcher whose command line works with `dslaunch` in its place
+  kModule,       // a launcher that starts a Python module in each rank
   kOther,
 };
 
-// A use of a launcher in a command line.
+// A launcher that was found in a command line.
 struct LauncherUse {
   LauncherKind kind = LauncherKind::kOther;
-  std::string name;  // name for users: "torchrun" or "python3 -m torch.distributed.run"
-  size_t begin = 0;  // index in argv of the launcher's first word, after wrappers such as `nice`
+  std::string name;  // name for users, such as "torchrun" or "python3 -m torch.distributed.run"
+  // Index in argv of the launcher's first word, after wrappers such as `nice`.
+  size_t begin = 0;
   size_t arguments = 0;  // index in argv of the launcher's first argument
   std::string python;    // interpreter in the command line; empty if there is none
-  std::string module;    // module that each rank runs (kModule)
-  std::string hint;      // text to type after "dslaunch" (kOther)
+  std::string module;    // module that each rank runs; set for kModule
+  std::string hint;      // text to type after "dslaunch"; set for kOther
   // Variables that `env` sets for the launcher, as NAME=VALUE.
   std::vector<std::string> variables;
-  bool is_wrapped = false;  // true if run by a program that does more than set variables
+  bool is_wrapped = false;  // whether a program runs it that does more than set variables
 
   bool operator==(const LauncherUse&) const = default;
 };
 
 // Returns the launcher that `argv` starts: a console script by its file name, or a module by
-// `python -m`, also behind wrappers such as env, nohup, timeout and `uv run`. Returns nullopt if
+// `python -m`, also after wrappers such as env, nohup, timeout and `uv run`. Returns nullopt if
 // there is no launcher.
 std::optional<LauncherUse> FindLauncher(const std::vector<std::string>& argv);
 
-// Returns what to type after "dslaunch" and its options instead of `argv`, in which `use` was
-// found.
+// Returns the words to type after "dslaunch" and its options instead of `argv`. `use` is the
+// launcher that FindLauncher() found in `argv`.
 std::string LineInPlaceOf(const LauncherUse& use, const std::vector<std::string>& argv);
 
 // Returns the message that refuses `use` and suggests the command `line`.
@@ -63,7 +64,7 @@ std::string LauncherRefusal(const LauncherUse& use, const std::string& line);
 
 // A command in a shell script that starts a launcher.
 struct ShellLauncher {
-  size_t line = 0;  // line number, from 1
+  size_t line = 0;  // number of the line in the script, from 1
   std::string name;
   bool operator==(const ShellLauncher&) const = default;
 };
@@ -72,12 +73,12 @@ struct ShellLauncher {
 // reach the command; nullopt if there is none.
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script);
 
-// Fails with kUsage, naming the node, if `argv` starts a launcher by its name, by the file that
-// argv[0] links to, or by the Python module that this file, a console script, calls. argv[0] is a
-// path on this node; a file that cannot be read is not a launcher.
+// Fails with kUsage, naming the node, if `argv` starts a launcher. The launcher may be named by
+// argv[0], by the file to which argv[0] links, or by the Python module that this file, a console
+// script, calls. argv[0] is a path on this node; a file that cannot be read is not a launcher.
 Result<void> CheckNoLauncher(const std::vector<std::string>& argv, const std::string& node_name);
 
-// Returns a warning if `argv`, run in the folder `cwd`, is a shell script, or a shell with -c, that
+// Returns a warning if `argv`, run in the folder `cwd`, is a shell script or a shell with -c that
 // contains a command which starts a launcher; otherwise an empty string. Reads the script on this
 // node.
 std::string ShellLauncherWarning(const std::vector<std::string>& argv, const std::string& cwd);

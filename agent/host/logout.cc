@@ -23,7 +23,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kTryLimit(2000);
-// Set when this program executes itself again, so that it does that only once.
+// Variable that is set when this program executes itself again, so that it does so only once.
 constexpr const char* kLeftVariable = "DSLAUNCH_LEFT_SESSION";
 
 std::string Trimmed(std::string_view text) {
@@ -35,7 +35,7 @@ std::string Trimmed(std::string_view text) {
 }
 
 // Returns the texts of logind.conf and its drop-ins in the order in which they apply, by file name.
-// Of two drop-ins with one name, /etc's comes first and hides the other.
+// If two drop-ins have one name, the one in /etc hides the other.
 std::vector<std::string> LogindConfigurations() {
   std::vector<std::string> texts = {ReadWhole("/etc/systemd/logind.conf").value_or("")};
   std::vector<std::filesystem::path> drop_ins;
@@ -64,7 +64,7 @@ std::string FindSystemdRun() {
   return "";
 }
 
-// Runs the program. Returns whether it exited with 0 within kTryLimit, and kills it otherwise.
+// Returns whether the program exits with 0 within kTryLimit. Kills it if it takes longer.
 bool Succeeds(const std::vector<std::string>& argv) {
   SpawnSpec spec;
   spec.executable = argv.front();

@@ -1,5 +1,5 @@
-// Detects whether a detached job survives the user's logout, and moves the job out of the login
-// session if not.
+// Detects whether a detached job survives the user's logout. If not, moves the job out of the login
+// session.
 #pragma once
 
 #include <string>
@@ -8,37 +8,38 @@
 
 namespace dslaunch {
 
-// Describes the effect of a user's logout on this machine and this process.
+// The effect of a user's logout on this machine and this process.
 struct LogoutInfo {
-  bool kills = false;       // true if logind's KillUserProcesses is set
-  bool in_session = false;  // true if this process is in a session that ends with the login
-  bool in_manager = false;  // true if this process belongs to the user's service manager
-  bool lingers = false;     // true if the user's service manager runs without any login
+  bool kills = false;       // whether logind's KillUserProcesses is set
+  bool in_session = false;  // whether this process is in a session that ends with the login
+  bool in_manager = false;  // whether this process belongs to the user's service manager
+  bool lingers = false;     // whether the user's service manager runs without any login
 };
 
-// Returns the value of KillUserProcesses after reading these texts in order. The last setting in a
+// Returns the value of KillUserProcesses after reading the texts in order. The last setting in a
 // [Login] section applies; the default is no.
 bool ParseKillUserProcesses(const std::vector<std::string>& logind_configurations);
 
-// Return whether a process with this content of /proc/PID/cgroup belongs to a login session, or to
-// a user's service manager.
+// Returns whether a process with this content of /proc/PID/cgroup belongs to a login session.
+// IsInUserManager() returns whether the process belongs to a user's service manager.
 bool IsInLoginSession(std::string_view cgroup);
 bool IsInUserManager(std::string_view cgroup);
 
 LogoutInfo ReadLogoutInfo();
 
 // Returns whether the supervisor should leave the session for a scope of the user's service
-// manager. It should leave only if the session would end the job. Without KillUserProcesses a
-// session lasts as long as its processes, whereas the manager of a user who does not linger ends
-// all its processes with the user's last login.
+// manager. It should leave only if the session would end the job. Without KillUserProcesses, a
+// session lasts as long as its processes, whereas the service manager of a user who does not linger
+// ends all its processes with the user's last login.
 bool ShouldLeaveSession(const LogoutInfo& info);
 
-// Returns a warning for the user if a logout would end the job, otherwise an empty string.
+// Returns a warning for the user if a logout would end the job; otherwise an empty string.
 std::string LogoutWarning(const LogoutInfo& info, const std::string& node_name);
 
 // Executes this program again with the same arguments in a scope of its own, if `systemd-run --user
-// --scope` works on this machine (tried for at most 2 s). Returns if it does not work, or if this
-// process already runs in that scope. Precondition: the process has neither threads nor children.
+// --scope` works on this machine (tried for at most 2 s). Returns if that does not work, or if this
+// process already runs in such a scope. Precondition: the process has neither other threads nor
+// children.
 void LeaveSession(char** argv);
 
 }  // namespace dslaunch

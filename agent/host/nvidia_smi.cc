@@ -16,7 +16,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns "13.0" for a text with the line "CUDA Version        : 13.0"; empty without such a line.
+// Returns "13.0" for a text with the line "CUDA Version        : 13.0"; empty if there is no such
+// line.
 std::string CudaVersion(std::string_view version) {
   while (!version.empty()) {
     const std::string_view line = TakeLine(version);
@@ -57,8 +58,9 @@ Result<std::string> AskNvidiaSmi(const std::string& nvidia_smi, std::vector<std:
   std::thread([arguments = std::move(arguments), promise, deadline = Deadline::After(patience)] {
     promise->set_value(RunBriefly(arguments, NodeEnvironment(), deadline));
   }).detach();
-  // Waits a little longer than the thread, whose own result on timeout has more detail. Does not
-  // wait for the thread's end, because the kernel may not let the program end.
+  // The thread's own result on timeout has more detail, so this waits a little longer than the
+  // thread. The kernel may be unable to end the program, so this does not wait for the thread's
+  // end.
   if (answer.wait_for(patience + milliseconds(200)) == std::future_status::ready)
     return OutputOf(answer.get());
   return OutputOf({BriefRun::End::kTimedOut, 0, ""});

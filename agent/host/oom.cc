@@ -24,8 +24,8 @@ uint64_t ToNumber(std::string_view text) {
   return value;
 }
 
-// Removes the text up to `end` and `end` itself. Returns the removed text without `end`; all of
-// `text` if `end` is missing.
+// Removes the text up to and including `end`, and returns the removed text without `end`. Returns
+// all of `text` if `end` is missing.
 std::string_view Take(std::string_view& text, char end) {
   const size_t at = std::min(text.find(end), text.size());
   const std::string_view part = text.substr(0, at);
@@ -33,12 +33,13 @@ std::string_view Take(std::string_view& text, char end) {
   return part;
 }
 
-// Returns the message of the first kill since `since_us` whose pid satisfies `is_wanted`.
+// Returns the message of the first out-of-memory kill since `since_us` whose pid satisfies
+// `is_wanted`; nullopt if there is none.
 template <class IsWanted>
 std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_us,
                                     IsWanted is_wanted) {
   while (!kernel_log.empty()) {
-    // Each record is "priority,sequence,microseconds,flags;message".
+    // A record of the kernel's log is "priority,sequence,microseconds,flags;message".
     std::string_view message = TakeLine(kernel_log);
     std::string_view head = Take(message, ';');
     Take(head, ',');
@@ -73,7 +74,7 @@ bool NamesPid(std::string_view text, uint64_t pid) {
   return false;
 }
 
-// Messages of Python and PyTorch about a child process that was killed.
+// Texts in messages of Python and PyTorch about a child process that was killed.
 constexpr std::string_view kKilledChild[] = {
     "killed by signal: Killed", "SIGKILL",      "exited unexpectedly",
     "terminated abruptly",      "exit code -9", "exitcode -9"};
@@ -125,14 +126,15 @@ std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details
 std::string ReadKillsInKernelLog() {
   const UniqueFd fd(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::string kills;
-  std::array<char, 8192> record;  // each read returns one record of at most this size
+  // Buffer for one record, the unit in which the kernel's log is read.
+  std::array<char, 8192> record;
   while (fd && kills.size() < kMaxKillRecordsBytes) {
     const ssize_t size = read(fd.get(), record.data(), record.size());
     // EPIPE means that some records were overwritten; the next read continues after them.
     if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (size <= 0) break;
     std::string_view text(record.data(), static_cast<size_t>(size));
-    text = text.substr(0, text.find('\n'));  // further lines describe the device
+    text = text.substr(0, text.find('\n'));  // drops further lines, which describe the device
     if (text.find(kKilled) != std::string_view::npos) kills.append(text).push_back('\n');
   }
   return kills;
@@ -166,7 +168,7 @@ std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::st
     else if (what == 'p' || what == 'P')
       path += std::to_string(pid);
     else
-      path += '*';  // time, host, program or another value that is unknown here
+      path += '*';  // stands for the time, host, program or another value that is unknown here
   }
   if (!has_pid && uses_pid) path += "." + std::to_string(pid);
   return "in " + (path.starts_with("/") ? path : cwd + "/" + path);

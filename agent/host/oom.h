@@ -1,5 +1,5 @@
 // Detects whether the kernel killed a worker because memory was exhausted, and where the kernel
-// puts core dumps.
+// writes core dumps.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 namespace dslaunch {
 
 // Returns the record about an out-of-memory kill of process `pid` from the kernel's log, which has
-// the format of /dev/kmsg with one record per line; nullopt if there is none. Ignores records
-// before `since_us` after boot, because pids are recycled.
+// the format of /dev/kmsg with one record per line; nullopt if there is no such record. Pids are
+// recycled, so records before `since_us` after boot are ignored.
 std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
                                                uint64_t since_us);
 
@@ -22,25 +22,25 @@ std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat);
 
 // Returns the first record since `since_us` about an out-of-memory kill of a process whose pid
-// `text` mentions, as "(pid 123)" or "pid(s) 121, 123". Returns nullopt if there is none.
+// `text` mentions, as "(pid 123)" or "pid(s) 121, 123". Returns nullopt if there is no such record.
 std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
                                                       std::string_view kernel_log,
                                                       uint64_t since_us);
 
 struct OutOfMemoryInfo {
-  int signal = 0;                         // signal that ended the worker
-  bool cgroup_counted = false;            // true if the worker's cgroup counted a kill for memory
-  std::optional<std::string> kernel_log;  // result of FindOutOfMemoryKill()
-  uint64_t kills_before = 0;              // kills on the whole node when the worker started
+  int signal = 0;               // signal that ended the worker
+  bool cgroup_counted = false;  // whether the worker's cgroup counted an out-of-memory kill
+  std::optional<std::string> kernel_log;  // record that FindOutOfMemoryKill() returned
+  uint64_t kills_before = 0;              // kills on the whole node until the worker started
   uint64_t kills_now = 0;
 };
 
-// Returns, as a sentence, the fact which shows that the worker was killed for lack of memory;
-// nullopt if no fact shows that.
+// Returns the fact that shows that the worker was killed for lack of memory, as a sentence; nullopt
+// if no fact shows that.
 std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details);
 
-// Returns the fact which shows that a process that the worker had started was killed for lack of
-// memory, where the worker itself failed in another way; nullopt if no fact shows that.
+// Returns the fact that shows that a process which the worker had started was killed for lack of
+// memory, while the worker itself failed in another way; nullopt if no fact shows that.
 //   `details`     its `kernel_log` is FindOutOfMemoryKillNamedIn() of the worker's last lines
 //   `last_lines`  last lines of the worker's output, which may mention a killed process
 std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,
@@ -53,7 +53,8 @@ std::string ReadKillsInKernelLog();
 // Returns the number of out-of-memory kills on this node since boot.
 uint64_t OutOfMemoryKills();
 
-// Returns where the kernel put a process's core dump, as a phrase such as "in /tmp/core.123".
+// Returns the place to which the kernel wrote a process's core dump, as a phrase such as "in
+// /tmp/core.123".
 //   `pattern`   content of /proc/sys/kernel/core_pattern
 //   `uses_pid`  whether /proc/sys/kernel/core_uses_pid is not 0
 std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::string& cwd,

@@ -3,9 +3,11 @@
 namespace dslaunch {
 namespace {
 
-// A connection needs a socket, and a pair of sockets for its decrypted bytes.
+// Descriptors for a node: the socket of its connection, and a pair of sockets for the decrypted
+// bytes.
 constexpr size_t kFilesPerNode = 3;
-// Spare files: log files, a folder that is being read, and a connection that is refused.
+// Spare descriptors: log files, a folder that is being read, and a connection that is being
+// refused.
 constexpr size_t kSpareFiles = 9;
 
 }  // namespace

@@ -18,7 +18,7 @@ UniqueFd MakeNew(const std::string& path) {
   return UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
 }
 
-// Returns whether the file belongs to this user and was left by a process that has exited.
+// Returns whether the file belongs to this user and names a process that has exited.
 bool IsLeft(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};

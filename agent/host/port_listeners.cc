@@ -14,9 +14,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr std::string_view kListens = "0A";  // the state TCP_LISTEN
+constexpr std::string_view kListens = "0A";  // hexadecimal number of the state TCP_LISTEN
 
-// Returns the port of an address such as "0100007F:1F90", or -1 if it is malformed.
+// Returns the port of an address such as "0100007F:1F90"; -1 if the address is malformed.
 int PortOf(std::string_view address) {
   const std::string_view digits = address.substr(address.rfind(':') + 1);
   int port = -1;
@@ -46,7 +46,8 @@ std::set<uid_t> ListenersIn(std::istream& table, int port) {
     TakeWord(rest);  // skips the peer address
     const std::string_view state = TakeWord(rest);
     if (state != kListens) break;
-    for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);  // queues, timers and retransmits
+    // Skips queues, timers and retransmits.
+    for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);
     const std::string_view user = TakeWord(rest);
     uid_t uid = 0;
     const auto [end, error] = std::from_chars(user.data(), user.data() + user.size(), uid);
@@ -74,7 +75,8 @@ std::set<uid_t> ListenersAt(int port) {
   return ListenersByTables(port);
 }
 
-// A local connection has two sockets. The client's socket, whose peer port is `port`, counts.
+// A local connection has two sockets, of which the client's socket counts, so sockets with peer
+// port `port` are listed.
 std::optional<std::set<uid_t>> ConnectedTo(int port) {
   return UsersOf(AF_INET, {.state = kTcpEstablished, .peer_port = port});
 }

@@ -52,8 +52,8 @@ Result<std::string> FindInPath(const std::string& name, const Environment& envir
                   "program '" + name + "' is not in PATH there; give its path, as in ./" + name);
 }
 
-// Returns the beginning of a script, where hand-written scripts define their options. Returns an
-// empty text for files that are not regular, because these may be readable only once.
+// Returns the beginning of a script, where hand-written scripts define their options. A file that
+// is not regular may be readable only once, so its text is empty.
 std::string ReadSource(const std::string& path) {
   constexpr size_t kMaxSourceBytes = 1u << 20;
   struct stat info {};
@@ -65,7 +65,8 @@ std::string ReadSource(const std::string& path) {
   return text;
 }
 
-// Returns the source file of a module in the working directory; empty if the module is elsewhere.
+// Returns the path of a module's source file in the working directory; empty if the module is
+// elsewhere.
 std::string ModuleSource(const std::string& name, const std::string& cwd) {
   std::string path = name;
   std::ranges::replace(path, '.', '/');
@@ -76,8 +77,9 @@ std::string ModuleSource(const std::string& name, const std::string& cwd) {
   return "";
 }
 
-// Returns the interpreter's options before the script or module. For torchrun's --run_path, code
-// inside the interpreter runs the script, so it first makes sys.argv the script and its arguments.
+// Returns the interpreter's options that precede the script or module. For torchrun's --run_path,
+// code inside the interpreter runs the script, so that code first sets sys.argv to the script and
+// its arguments.
 std::vector<std::string> InterpreterOptions(pb::Program::Form form) {
   switch (form) {
     case pb::Program::MODULE:

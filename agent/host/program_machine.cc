@@ -17,8 +17,8 @@ namespace {
 
 constexpr milliseconds kAnswersWithin(5'000);
 
-// Returns whether the kernel cannot run a file with this beginning. Executes a file with only the
-// beginning, of which no complete program can be made.
+// Returns whether the kernel cannot run a file with this beginning. Tests that by executing a file
+// that has only this beginning, so that no program can actually run.
 bool IsRefusedByKernel(std::string_view head) {
   const UniqueFd file(::memfd_create("program", MFD_CLOEXEC));
   if (!file || ::write(file.get(), head.data(), head.size()) != static_cast<ssize_t>(head.size()))

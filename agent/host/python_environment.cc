@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr char kVirtualEnv[] = "VIRTUAL_ENV";
 
-// Returns why the interpreter cannot be executed; empty if it can.
+// Returns the reason why the interpreter cannot be executed; empty if it can.
 std::string TroubleWith(const std::string& interpreter) {
   struct stat info {};
   if (::stat(interpreter.c_str(), &info) == 0) {
@@ -55,7 +55,7 @@ bool IsPythonName(std::string_view name) {
 
 std::string LastName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Returns a script's first line without "#!" and leading blanks; empty for any other file.
+// Returns the first line of a script without "#!" and leading blanks; empty for any other file.
 std::string InterpreterLine(const std::string& path) {
   constexpr size_t kMaxLineBytes = 4096;
   struct stat info {};
