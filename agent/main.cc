@@ -1,6 +1,6 @@
 // Implements dslaunch-agent, which dslaunch starts over SSH or locally. The program is a node's
-// supervisor with the agent forked from it, an inspector of a job that runs or ran on this node, or
-// a relay to other nodes.
+// supervisor, from which the agent is forked, an inspector of a job that runs or ran on this node,
+// or a relay to other nodes.
 #include <fcntl.h>
 #include <malloc.h>
 #include <openssl/crypto.h>
@@ -41,9 +41,9 @@ std::optional<uint32_t> ReadNumber(const char* text) {
   return number;
 }
 
-// Updates the times of this executable's file, because InstallScript
-// (cli/transport/ssh_bootstrap.h) removes copies of the agent that have not been started for long.
-// A failure only makes the copy be removed earlier.
+// Updates the times of this executable's file. InstallScript (cli/transport/ssh_bootstrap.h)
+// removes copies of the agent that were not started for long. If this fails, this copy is only
+// removed earlier.
 void NoteStart() {
   char path[4096];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
@@ -52,7 +52,7 @@ void NoteStart() {
     ::utimensat(AT_FDCWD, "/proc/self/exe", nullptr, 0);
 }
 
-// Reads the options after the nonce. Returns false if they are invalid.
+// Reads the options after the nonce. Returns false if an option is invalid.
 bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& options,
                          bool& detachable) {
   for (int at = 4; at < argc; ++at) {
@@ -74,7 +74,7 @@ bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& opt
   return true;
 }
 
-// Reads the arguments of "call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
+// Returns the options in the arguments "call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
 dslaunch::CallBackOptions ReadCallBackOptions(char** argv) {
   dslaunch::CallBackOptions options;
   options.nonce = argv[3];
@@ -110,7 +110,7 @@ int Run(int argc, char** argv) {
   // An agent starts this mode, without a nonce.
   if (argc == 2 && std::strcmp(argv[1], "pmi") == 0)
     return dslaunch::RunMpiServer(/*library=*/nullptr, "dslaunch-pmi");
-  // All other modes are MODE --nonce HEX ...
+  // The arguments of all other modes are MODE --nonce HEX ...
   const bool has_nonce =
       argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && dslaunch::IsHex(argv[3]);
   const std::string mode = has_nonce ? argv[1] : "";
@@ -128,7 +128,7 @@ int Run(int argc, char** argv) {
     };
     return dslaunch::RunSupervisor(supervisor);
   }
-  // call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS
+  // The arguments are call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS.
   if (mode == "call-back" && argc > 7) {
     dslaunch::CallBackOptions call_back = ReadCallBackOptions(argv);
     argv[6] = argv[0];
@@ -157,9 +157,9 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Uses one heap for all threads, because most of them allocate only a few small objects.
+  // Most threads allocate only a few small objects, so all threads use one heap.
   mallopt(M_ARENA_MAX, 1);
-  // Ignores the node's openssl.cnf: it may name modules, which a static program cannot load.
+  // The node's openssl.cnf may name modules, which a static program cannot load, so it is ignored.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   return Run(argc, argv);
 }

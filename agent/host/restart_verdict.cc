@@ -17,7 +17,7 @@ constexpr auto kCan = pb::Cause::RESTART_CAN_HELP;
 constexpr auto kCannot = pb::Cause::RESTART_CANNOT_HELP;
 constexpr auto kUnknown = pb::Cause::RESTART_UNKNOWN;
 
-// Judges a line that contains `text`.
+// A verdict on failures whose output has a line that contains `text`.
 struct TextRule {
   std::string_view text;
   pb::Cause::Restart restart;
@@ -40,10 +40,10 @@ constexpr char kAccess[] = "access is denied";
 constexpr char kSetup[] = "the ranks are set up wrongly";
 constexpr char kModel[] = "the program uses its model wrongly";
 
-// The first rule that applies counts. Causes that a restart can help, or that are unknown, come
-// first, because their specific texts may appear beside a general text of another cause.
+// The first rule that applies decides. A specific text may appear beside a general text of another
+// cause, so rules for causes that a restart can help, or that are unknown, come first.
 constexpr TextRule kRestartTexts[] = {
-    // Failures of hardware.
+    // Hardware failures.
     {"uncorrectable ECC error", kCan, kGpuFailed},
     {"ECC_UNCORRECTABLE", kCan, kGpuFailed},
     {"has fallen off the bus", kCan, kGpuFailed},
@@ -111,7 +111,7 @@ constexpr TextRule kRestartTexts[] = {
     {"Input/output error", kUnknown, ""},
     {"Transport endpoint is not connected", kCan, kStorage},
     {"Cannot send after transport endpoint shutdown", kCan, kStorage},
-    // Unknown: lack of memory, and errors that a bug, a driver or hardware may have caused.
+    // Unknown causes: lack of memory, and errors that a bug, a driver or hardware may have caused.
     {"out of memory", kUnknown, ""},
     {"OutOfMemoryError", kUnknown, ""},
     {"Cannot allocate memory", kUnknown, ""},
@@ -248,8 +248,8 @@ constexpr std::string_view kTransientExceptions[] = {
     "IncompleteReadError",    "ServerTimeoutError",   "ChunkedEncodingError",   "ReadTimeoutError",
 };
 
-// Returns the name of the exception that the line reports, without its module: "KeyError" for
-// "torch.x.KeyError: 'a'". Returns an empty text if the line reports no exception.
+// Returns the name of the exception that the line reports, without its module, such as "KeyError"
+// for "torch.x.KeyError: 'a'". Returns an empty text if the line reports no exception.
 std::string_view ExceptionName(std::string_view line) {
   std::string_view name = line.substr(0, line.find(':'));
   const bool is_name = !name.empty() && std::ranges::all_of(name, [](char c) {
@@ -257,7 +257,8 @@ std::string_view ExceptionName(std::string_view line) {
            c == '.';
   });
   if (!is_name) return {};
-  return name.substr(name.rfind('.') + 1);  // all of `name` without a dot, because npos + 1 is 0
+  // The whole name if it has no dot, because npos + 1 is 0.
+  return name.substr(name.rfind('.') + 1);
 }
 
 RestartVerdict Verdict(pb::Cause::Restart restart, const char* reason, std::string_view line) {
@@ -295,7 +296,7 @@ RestartVerdict JudgeRestart(int signal, std::string_view last_lines, std::string
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const TextRule* const rule = FindText(*line);
     if (rule == nullptr) continue;
-    // A signal ended the program, so its output does not prove that a restart cannot help.
+    // A signal ended the program, so its output cannot prove that a restart is useless.
     if (!has_own_error && rule->restart == kCannot) continue;
     return Verdict(rule->restart, rule->reason, *line);
   }

@@ -1,5 +1,5 @@
 // Judges from the text of a failure whether another start of the same program can help. Uses a
-// table of texts, of which the first that applies counts.
+// table of texts, in which the first text that applies decides.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace dslaunch {
 struct RestartVerdict {
   pb::Cause::Restart restart = pb::Cause::RESTART_UNKNOWN;
   std::string reason = {};  // reason as a clause for users; empty if unknown
-  std::string line = {};    // printable line that shows the reason
+  std::string line = {};    // printable line of output that shows the reason
 };
 
-// Judges a program that failed by itself.
+// Returns whether a restart can help a program that failed by itself.
 //   `signal`      signal that ended the program; 0 if it exited
 //   `last_lines`  last lines of its output
 //   `evidence`    the program's own error, from ClassifyFailure(); empty if unknown

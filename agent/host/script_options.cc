@@ -10,7 +10,7 @@ bool IsWordChar(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0;
 }
 
-// A string literal. A literal without closing quote ends with the line or the text.
+// A string literal of Python. A literal without closing quotes ends with the line or the text.
 struct Literal {
   std::string_view content;
   size_t end = 0;
@@ -36,7 +36,7 @@ Literal ReadLiteral(std::string_view source, size_t at) {
 }  // namespace
 
 std::string LocalRankOption(std::string_view source) {
-  std::vector<bool> in_call;  // true for each open bracket that begins a call's arguments
+  std::vector<bool> in_call;  // whether each open bracket begins the arguments of a call
   char before = '\n';         // last character outside of blanks, strings and comments
   for (size_t i = 0; i < source.size();) {
     const char c = source[i];

@@ -9,13 +9,14 @@ namespace dslaunch {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-// The default size of /dev/shm in containers.
+// Size of /dev/shm in containers by default; up to this size counts as small.
 constexpr uint64_t kSmallBytes = 64 * kMiB;
-// Less than 1/16 free counts as full, because the failed program has already freed its memory.
+// Reciprocal of the free part below which /dev/shm counts as full. The failed program has already
+// freed its memory, so the limit is not 0.
 constexpr uint64_t kFullPart = 16;
 
-// Messages of PyTorch and Python when a child process gets SIGBUS, or when shared memory for
-// tensors cannot be allocated.
+// Texts in messages of PyTorch and Python about a child process that got SIGBUS, or about shared
+// memory for tensors that could not be allocated.
 constexpr std::string_view kTexts[] = {"Bus error", "SIGBUS", "/dev/shm", "shared memory(shm)",
                                        "</torch_"};
 

@@ -27,10 +27,10 @@
 namespace dslaunch {
 namespace {
 
-// The script's path is passed in this variable, because an argument would become the script's own
-// argument, and $0 would make the script behave as if it were executed.
+// Variable with the script's path. An argument would become the script's own argument, and $0 would
+// make the script behave as if it were executed, so a variable is used.
 constexpr char kScriptVariable[] = "DSLAUNCH_VENV_SCRIPT";
-// Prints umask and limits before and after sourcing the script, then the folder and the
+// Prints umask and limits before and after sourcing the script, then the current folder and the
 // environment. A zero byte ends each field.
 constexpr char kCommand[] =
     R"sh(builtin printf '%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)"; )sh"
@@ -38,20 +38,20 @@ constexpr char kCommand[] =
     R"sh(builtin printf '%s\0%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)" "$PWD"; )sh"
     R"sh(exec "$(command -pv env)" -0)sh";
 
-// Variables that the shell sets itself.
+// Variables that the shell sets itself, which are not part of the result.
 constexpr std::string_view kShellsOwn[] = {kScriptVariable, "_", "SHLVL", "PWD", "OLDPWD"};
 
 constexpr size_t kMaxStderrTail = 4096;
 
 struct ShellRun {
   std::string out;
-  std::string err;  // end of stderr
+  std::string err;  // last bytes of stderr
   bool in_time = true;
   bool too_much = false;
-  int status = 0;  // status from waitpid()
+  int status = 0;  // status of the shell, from waitpid()
 };
 
-// Appends the available bytes. Returns false at the end of file or on an error.
+// Appends the available bytes of `fd` to `text`. Returns false at the end of file or on an error.
 bool ReadSome(int fd, std::string& text) {
   char buffer[1 << 14];
   const ssize_t got = read(fd, buffer, sizeof buffer);
@@ -64,12 +64,12 @@ Result<std::pair<UniqueFd, UniqueFd>> MakePipe() {
   if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
     return Error{ExitCode::kIo, std::string("cannot make a pipe: ") + strerror(errno)};
   std::pair<UniqueFd, UniqueFd> ends{UniqueFd(fds[0]), UniqueFd(fds[1])};
-  fcntl(fds[1], F_SETFL, 0);  // makes the end of the shell block as usual
+  fcntl(fds[1], F_SETFL, 0);  // makes the shell's end of the pipe blocking, as usual
   return ends;
 }
 
-// Reads both streams until the process exits. Does not wait for their ends, because background
-// processes of the script may hold them open.
+// Reads both streams until the process exits. Background processes of the script may keep the
+// streams open, so their ends are not awaited.
 void Watch(pid_t pid, UniqueFd out, UniqueFd err, Deadline deadline, ShellRun& run) {
   const ChildWatch watch(pid);
   for (bool ended = false; !ended;) {
@@ -140,7 +140,8 @@ std::optional<uint64_t> ReadLimit(std::string_view word) {
   return word == "unlimited" ? RLIM_INFINITY : ReadNumber<uint64_t>(word, 10);
 }
 
-// Parses the text of /proc/PID/limits, one limit per line: name, soft, hard.
+// Returns the limits in a text of /proc/PID/limits, one limit per line: name, soft limit, hard
+// limit.
 std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
   std::vector<pb::ResourceLimit> limits;
   while (!text.empty()) {
@@ -163,8 +164,8 @@ std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
   return limits;
 }
 
-// Parses the output of kCommand; nullopt if the output is incomplete. Variables that the shell
-// itself sets keep their values from `before`.
+// Returns the state in the output of kCommand; nullopt if the output is incomplete. Variables that
+// the shell itself sets keep their values from `before`.
 std::optional<SourcedShell> ReadShell(std::string_view printed, const Environment& before) {
   const auto take_field = [&] {
     const std::string_view field = printed.substr(0, printed.find('\0'));
@@ -203,13 +204,14 @@ std::string FindScript(const std::string& script, const std::string& cwd,
   return access(at_home.c_str(), F_OK) == 0 ? at_home : here;
 }
 
-// Returns ": " and the last line of the script's stderr, or an empty string without one.
+// Returns ": " and the last line of the script's stderr; empty if the script wrote no line.
 std::string LastWords(const ShellRun& run) {
   const std::string last = LastLine(run.err);
   return last.empty() ? "" : ": " + last;
 }
 
-// Returns the error of a script that timed out or failed. `name` names the node and the script.
+// Returns the error of a script that timed out or failed. `name` names the node and the script in
+// the message.
 Result<void> CheckRun(const ShellRun& run, const std::string& name, milliseconds timeout) {
   const std::string last_words = LastWords(run);
   if (!run.in_time) {
@@ -250,7 +252,7 @@ Result<SourcedShell> SourceScript(const std::string& script, const std::string& 
   SpawnSpec spec;
   spec.executable = *bash;
   spec.argv = {"bash", "-c", kCommand};
-  // Without PWD, bash would use the path without links.
+  // Without PWD, bash would use the folder's path with all links resolved.
   spec.env = WithVariable(environment, "PWD", cwd);
   spec.env.push_back(std::string(kScriptVariable) + "=" + path);
   spec.cwd = cwd;

@@ -26,7 +26,7 @@ std::string ArgumentsOf(pid_t pid) {
   return ReadWhole("/proc/" + std::to_string(pid) + "/cmdline").value_or("");
 }
 
-// Returns whether this process can see supervisors in /proc. A supervisor makes itself unreadable
+// Returns whether this process can find supervisors in /proc. A supervisor makes itself unreadable
 // for other processes of its user, and /proc may be mounted so that such processes are hidden
 // (hidepid).
 bool SeesSupervisors() {
@@ -38,7 +38,7 @@ bool SeesSupervisors() {
     pair->ours.Reset();
     char byte = 0;
     (void)!::write(pair->theirs.get(), &byte, 1);
-    (void)!::read(pair->theirs.get(), &byte, 1);  // returns when the other end is closed
+    (void)!::read(pair->theirs.get(), &byte, 1);  // returns once the child's end is closed
     ::_exit(0);
   }
   pair->theirs.Reset();

@@ -1,4 +1,5 @@
-// Waits until no process of an earlier start of the agent runs on this node.
+// Waits until no process of an earlier start of the agent runs on this node. A nonce identifies
+// each start.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace dslaunch {
 
-// Returns whether a process of this node has `--nonce` with this nonce among its arguments, as a
-// supervisor, its agent and its watchdog do.
+// Returns whether this node has a process with `--nonce` and this nonce among its arguments. A
+// supervisor, its agent and its watchdog have these arguments.
 bool RunsStart(std::string_view start_nonce);
 
 // Writes the hello line as soon as no process of that start runs, and returns 0. Returns

@@ -41,7 +41,8 @@ std::string DeviceToolTrouble(const AcceleratorRow& row, milliseconds patience) 
   std::thread([words = std::move(words), promise, deadline = Deadline::After(patience)] {
     promise->set_value(TroubleOf(RunBriefly(words, NodeEnvironment(), deadline)));
   }).detach();
-  // Waits longer than the thread's own limit, because the thread's answer has more detail.
+  // The thread's answer on timeout has more detail, so this waits longer than the thread's own
+  // limit.
   const bool has_answered =
       answer.wait_for(patience + milliseconds(200)) == std::future_status::ready;
   const std::string trouble = has_answered ? answer.get() : "the driver does not answer";

@@ -38,8 +38,8 @@ bool IsPlace(const pb::JobPlace& place) {
   return IsJobId(place.job_id()) && !name.empty() && name != "." && name != "..";
 }
 
-// Returns the job's folder; empty if the job has none or the place is invalid. Fails if the folder
-// may belong to another user; nothing in it is then read.
+// Returns the job's folder; empty if the job has no folder or `place` is invalid. Fails if the
+// folder may belong to another user; no file in the folder may then be read.
 Result<std::string> FindFolder(const pb::JobPlace& place) {
   if (!IsPlace(place)) return std::string();
   return JobFolder::Find(place.log_dir(), place.job_id(), place.node_name(), NodeEnvironment());
@@ -72,8 +72,8 @@ int64_t UnixUs() {
       .count();
 }
 
-// Answers a call with the result of `answer`. The function runs on a separate thread, because it
-// may block. It must not use the service, because the thread may outlive it.
+// Answers a call with the result of `answer`. The function may block, so it runs on a separate
+// thread. The thread may outlive the service, so the function must not use the service.
 template <class Request, class Reply>
 grpc::ServerUnaryReactor* AnswerOnThread(grpc::CallbackServerContext* context,
                                          const Request* request, Reply* reply,
@@ -92,7 +92,8 @@ pb::JobSight LookAtJob(const pb::JobPlace& place) {
   pb::JobSight sight;
   if (!IsPlace(place)) return sight;
   const std::string folder = FolderOf(place);
-  // Reads the result first, because it is written while the agent still listens.
+  // The agent writes the result while it still listens, so the result is read before the agent is
+  // asked.
   if (std::optional<pb::JobResult> result =
           FindResult(folder, OwnSecondResultFolders(place.job_id(), place.node_index()))) {
     sight.set_state(pb::JobSight::ENDED);
@@ -139,8 +140,8 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
   }
   for (const std::string& second : OwnSecondResultFolders(place.job_id(), place.node_index()))
     std::filesystem::remove_all(second, error);
-  // Removes the socket that a killed agent left, and the parent folders unless other nodes or the
-  // front end use them.
+  // Removes the socket that a killed agent left. Removes the parent folders too, unless other nodes
+  // or the front end use them.
   for (const std::string& sockets : OwnSocketFolders())
     ::unlink((sockets + "/" + SocketName(place.job_id(), place.node_index())).c_str());
   if (!folder.empty() && ::rmdir(folder.parent_path().c_str()) == 0)
@@ -148,7 +149,7 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
   return reply;
 }
 
-// Serves one Read call. Follows files as they appear, and ends when the job has ended and all files
+// Serves one Read call. Follows files as they appear. Ends when the job has ended and all files
 // were read.
 class InspectService::Reading {
  public:
@@ -195,7 +196,7 @@ class InspectService::Reading {
 
 namespace {
 
-// Serves one Collect call. Runs on gRPC's threads only and shares no state. Deletes itself.
+// Serves one Collect call. Runs on gRPC's threads only, shares no state, and deletes itself.
 class Collecting final : public grpc::ServerWriteReactor<pb::RankFilePart> {
  public:
   explicit Collecting(const pb::CollectRequest& request)
@@ -273,7 +274,8 @@ grpc::ServerUnaryReactor* InspectService::Remove(grpc::CallbackServerContext* co
   return reactor;
 }
 
-// Answers on a separate thread, which may outlive the service and so uses nothing of it.
+// The answer is computed on a separate thread, which may outlive the service, so that thread does
+// not use the service.
 grpc::ServerUnaryReactor* InspectService::GetNodeInfo(grpc::CallbackServerContext* context,
                                                       const pb::NodeInfoRequest* request,
                                                       pb::NodeInfo* reply) {

@@ -1,5 +1,5 @@
-// Implements the service of `dslaunch-agent read` (proto/inspect.proto): a job's files on its node,
-// and facts about the node.
+// Implements the service of `dslaunch-agent read` (proto/inspect.proto), which reports a job's
+// files on its node and facts about the node.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,16 +14,16 @@
 
 namespace dslaunch {
 
-// Serves one inspection. Calls are posted to the loop and run on its thread, except blocking calls,
-// each of which has its own thread.
+// Serves the calls of one inspection. Calls are posted to the loop and run on its thread. Each
+// blocking call runs on a thread of its own.
 class InspectService final : public pb::Inspection::CallbackService {
  public:
   // `loop` must outlive the service.
   explicit InspectService(asio::io_context& loop);
   ~InspectService() override;
 
-  // Removes everything that the inspection has created on the node. Call it at the end of the
-  // inspection, on the loop's thread or after the loop has stopped.
+  // Removes all ports and files that the inspection has created on the node. Call this at the end
+  // of the inspection, on the loop's thread or after the loop has stopped.
   void StopProbe() {
     probe_.Stop();
     links_.Stop();
@@ -67,7 +67,7 @@ class InspectService final : public pb::Inspection::CallbackService {
 // Returns the state of the job on this node.
 pb::JobSight LookAtJob(const pb::JobPlace& place);
 
-// Removes the job's files. If they cannot or must not be removed, returns the reason.
+// Removes the job's files. If they cannot or must not be removed, the reply contains the reason.
 pb::RemoveReply RemoveJob(const pb::JobPlace& place);
 
 }  // namespace dslaunch

@@ -44,8 +44,8 @@ std::string FirstLineOf(const std::string& path) {
   return std::string(TakeLine(rest));
 }
 
-// Returns the version of the node's C library, such as ", glibc 2.36", from a program of the node,
-// because the agent has its own C library. Empty on systems with another C library.
+// Returns the version of the node's C library, such as ", glibc 2.36". The agent has its own C
+// library, so a program of the node reports the version. Empty on systems with another C library.
 std::string NodeLibc(milliseconds patience) {
   const Result<std::string> getconf = FindExecutable("getconf", NodeEnvironment(), "/", "");
   if (!getconf.ok()) return "";
@@ -75,7 +75,8 @@ void ReadCoresAndMemory(pb::NodeInfo& report) {
   report.set_memory_available_bytes(memory.available_bytes);
 }
 
-// Returns why this user cannot write in `folder`; empty if writing works. Leaves no file there.
+// Returns the reason why this user cannot write in `folder`; empty if writing works. Leaves no file
+// in the folder.
 std::string WriteTrouble(const std::string& folder) {
   UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
@@ -84,7 +85,7 @@ std::string WriteTrouble(const std::string& folder) {
     if (file) ::unlink(name.c_str());
   }
   if (!file) return std::strerror(errno);
-  // Writes data, because a full disk may still allow empty files.
+  // A full disk may still allow empty files, so data is written.
   const std::vector<char> some(4096, 'x');
   if (::write(file.get(), some.data(), some.size()) != std::ssize(some) ||
       ::fsync(file.get()) != 0) {
@@ -169,13 +170,13 @@ void TryProgram(const std::string& name, const std::string& path, milliseconds p
     program.set_said("it ends with exit code " + std::to_string(run.number));
 }
 
-// Removes the empty node name from the message, because the front end knows the node.
+// Returns the error's message without its empty node name, because the front end adds the node.
 std::string WithoutNode(const Error& error) {
   return error.message.substr(error.message.starts_with(": ") ? 2 : 0);
 }
 
-// Returns why accelerate cannot provide the environment of the job's configuration on this node;
-// empty if it can, or if the job has no configuration.
+// Returns the reason why accelerate cannot provide the environment of the job's configuration on
+// this node; empty if it can, or if the job has no accelerate configuration.
 std::string AccelerateTrouble(const ResolvedProgram& resolved, const pb::Program& program,
                               Environment environment, milliseconds patience) {
   const Result<ResolvedProgram> wrapped = WithAccelerate(resolved, program, environment, "");
@@ -194,7 +195,7 @@ std::string AccelerateTrouble(const ResolvedProgram& resolved, const pb::Program
   return SanitizeForTerminal(LastLineOf(run.output));
 }
 
-// Looks up the program as a job would.
+// Looks up the program's files as a job would. Returns the command or the error.
 pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patience) {
   pb::FoundProgram found;
   const auto fails = [&](const Error& error) {
@@ -219,8 +220,8 @@ pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patie
   return found;
 }
 
-// Adds the devices that /sys and /dev show and, for vendors other than NVIDIA, why their tool
-// fails.
+// Adds the devices that /sys and /dev show to `gpus`. For vendors other than NVIDIA, also adds the
+// reason if their tool fails.
 void AddAccelerators(milliseconds patience, pb::Gpus& gpus) {
   const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
   const Result<NodeAccelerators> found =

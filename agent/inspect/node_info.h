@@ -7,11 +7,11 @@
 
 namespace dslaunch {
 
-// Returns the facts that `request` asks for, with all fields but the times. Changes nothing on the
-// node. Blocks for at most a few times the request's patience, unless a disk does not answer.
+// Returns the facts that `request` asks for, with all fields except the times. Changes nothing on
+// the node. Blocks for at most a few times the request's patience, unless a disk does not respond.
 pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request);
 
-// Returns this user's folder for jobs, or its nearest existing parent.
+// Returns this user's folder for jobs; if it does not exist, its nearest existing parent.
 std::string NearestToJobsFolder();
 
 }  // namespace dslaunch

@@ -27,7 +27,7 @@ std::string MarkerIn(const std::string& folder, const std::string& token) {
   return folder + "/.dslaunch-" + token;
 }
 
-// Returns the folders that nodes may share, as this node sees them.
+// Returns the folders that nodes may share, with their paths on this node.
 std::vector<pb::MarkedFolder> FoldersToMark(const std::string& cwd) {
   std::vector<pb::MarkedFolder> folders;
   const auto add = [&](pb::MarkedFolder::Use use, const std::string& path) {
@@ -41,7 +41,7 @@ std::vector<pb::MarkedFolder> FoldersToMark(const std::string& cwd) {
   return folders;
 }
 
-// A connection attempt in progress.
+// An attempt to connect to one endpoint.
 struct ConnectAttempt {
   UniqueFd socket;
   Clock::time_point started;
@@ -68,7 +68,7 @@ std::string Connect(const std::string& endpoint, ConnectAttempt& attempt) {
   return "";
 }
 
-// Handles an event on the attempt's socket.
+// Continues the attempt after an event on its socket.
 void Advance(ConnectAttempt& attempt, const std::string& greeting, pb::ReachResult& result) {
   const auto end = [&](const std::string& trouble) {
     attempt.over = true;
@@ -112,7 +112,7 @@ pb::ListenReply ReachabilityProbe::Start(const pb::ListenRequest& request) {
         ::open(marker.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (file)
       markers_.push_back(marker);
-    else if (errno != EEXIST)  // EEXIST if both folders are the same
+    else if (errno != EEXIST)  // EEXIST means that both folders are the same
       folder.set_trouble(std::strerror(errno));
     *reply.add_folders() = std::move(folder);
   }
@@ -151,10 +151,10 @@ void ReachabilityProbe::Stop() {
 
 void ReachabilityProbe::Accept() {
   acceptor_.async_accept([this](const asio::error_code& error, asio::ip::tcp::socket socket) {
-    if (error) return;  // stopped, or out of descriptors
+    if (error) return;  // the listener was closed, or no descriptor is left
     asio::error_code ignored;
     socket.non_blocking(true, ignored);
-    // Does not block, because the greeting fits into the buffer of any new connection.
+    // The greeting fits into the buffer of any new connection, so this write does not block.
     socket.write_some(asio::buffer(greeting_), ignored);
     Accept();
   });

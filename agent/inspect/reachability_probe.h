@@ -1,5 +1,5 @@
-// Tests whether nodes reach each other and which folders they share: one node listens as a probe
-// target, the others connect to it.
+// Tests whether nodes can reach each other and which folders they share. One node listens as the
+// target, and the other nodes connect to it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -12,19 +12,19 @@
 
 namespace dslaunch {
 
-// A probe target. Listens on a free port of all addresses, sends its token to clients, and creates
-// a marker file in folders that other nodes may share. Runs on the loop's thread.
+// The target of a test. Listens on a free port of all addresses, sends its token to clients, and
+// creates a marker file in folders that other nodes may share. Runs on the loop's thread.
 class ReachabilityProbe {
  public:
   // `loop` must outlive the object.
   explicit ReachabilityProbe(asio::io_context& loop) : acceptor_(loop), timer_(loop) {}
   ~ReachabilityProbe() { Stop(); }
 
-  // Starts to listen, after closing an earlier port. Stops by itself when the request's time is
-  // over.
+  // Starts to listen, after closing the port of an earlier call. Stops by itself when the request's
+  // time is over.
   pb::ListenReply Start(const pb::ListenRequest& request);
 
-  // Closes the port and removes the markers.
+  // Closes the port and removes the marker files.
   void Stop();
 
  private:
@@ -36,8 +36,8 @@ class ReachabilityProbe {
   std::vector<std::string> markers_;
 };
 
-// Connects to all endpoints at once and looks for the markers. Blocks for at most the request's
-// patience.
+// Connects to all endpoints at once, and looks for the marker files. Blocks for at most the
+// request's patience.
 pb::ReachReply ProbeReachability(const pb::ReachRequest& request);
 
 }  // namespace dslaunch

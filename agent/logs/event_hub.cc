@@ -8,8 +8,8 @@
 namespace dslaunch {
 namespace {
 
-// A viewer with this many unsent events is disconnected because it does not read; it may attach
-// again.
+// Limit of the unsent events of a viewer. A viewer with more does not read, so it is disconnected;
+// it may attach again.
 constexpr size_t kMaxWaitingEvents = 1000;
 
 uint64_t SizeOf(const std::string& path) {
@@ -98,7 +98,7 @@ void EventHub::Emit(pb::NodeEvent event) {
     if (viewer.stream->waiting() < kMaxWaitingEvents)
       viewer.stream->Emit(event);
     else
-      viewer.sink->Finish();  // leads to a call of RemoveViewer()
+      viewer.sink->Finish();  // ends the stream, which leads to a call of RemoveViewer()
   }
   front_end_.Emit(std::move(event));
 }

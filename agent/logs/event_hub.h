@@ -18,26 +18,27 @@
 
 namespace dslaunch {
 
-// Distributes the events of a node. All calls are on the loop's thread.
+// Distributes the events of a node to its receivers. All calls are made on the loop's thread.
 class EventHub {
  public:
   explicit EventHub(asio::io_context& loop) : loop_(loop), front_end_(loop) {}
 
-  // Connects the front end, which then receives all events since the start, and `samples`.
+  // Connects the front end. It then receives all events since the start, the output of the ranks in
+  // `selection`, and `samples`.
   void Attach(RankSelection selection, std::shared_ptr<EventSink> sink,
               const pb::SampleRequest& samples = {});
-  // Disconnects the front end; nothing more is sent to it.
+  // Disconnects the front end, so that no more events are sent to it.
   void Detach();
   void OnWritten(bool ok) { front_end_.OnWritten(ok); }
-  // Returns whether the last event has been sent to the front end.
+  // Returns whether the last event was sent to the front end.
   bool ended() const { return front_end_.ended(); }
 
-  // Adds a viewer, which gets the state of the job and then its events. The sink identifies the
+  // Adds a viewer, which receives the state of the job and then its events. `sink` identifies the
   // viewer in later calls.
   void AddViewer(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   void OnViewerWritten(const EventSink* sink, bool ok);
   void RemoveViewer(const EventSink* sink);
-  // Returns whether any viewer has not received the last event.
+  // Returns whether some viewer has not received the last event.
   bool HasViewers() const;
 
   // Sends an event to all receivers.
@@ -48,15 +49,16 @@ class EventHub {
   // Sends a sample to the receivers that requested samples.
   void EmitSample(const pb::NodeSample& sample);
   // Returns the request that serves all receivers: the shortest requested interval (0 if no
-  // receiver requested samples), and last lines if a receiver requested them.
+  // receiver requested samples), and last lines if some receiver requested them.
   pb::SampleRequest WantedSamples() const;
-  // Reports that the ranks followed so far have written all their output.
+  // Reports that all ranks with an earlier FollowRank() have written their whole output.
   void EndAttempt();
-  // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank for the receivers that selected it.
+  // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank for the receivers that selected the
+  // rank.
   void FollowRank(uint64_t attempt, uint32_t rank, uint32_t local_rank, const std::string& folder);
   void End(const pb::NodeDone& done);
 
-  // Returns whether every worker of every node of the attempt has started.
+  // Returns whether all workers of all nodes have started in this attempt.
   bool running() const { return running_.has_value(); }
   const std::map<uint32_t, std::string>& newest_status() const { return newest_status_; }
 
@@ -80,15 +82,16 @@ class EventHub {
   pb::SampleRequest front_end_samples_;
   std::vector<Viewer> viewers_;
 
-  // The state of the job, for viewers that attach later.
-  std::vector<LogFile> files_;  // log files of all attempts, oldest first
-  bool attempt_over_ = false;   // true if the attempt of the newest file is over
+  // State of the job, which viewers that attach later receive.
+  std::vector<LogFile> files_;
+  bool attempt_over_ = false;  // whether the attempt of the newest file is over
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;
   std::optional<pb::NodeEvent> goodput_;
-  std::optional<pb::NodeEvent> standstill_;  // set while the job stands still
-  // Newest status line by rank, without evaluations and copies.
+  // Event to send while the job stands still; nullopt otherwise.
+  std::optional<pb::NodeEvent> standstill_;
+  // Newest status line of each rank, without evaluations and copies.
   std::map<uint32_t, std::string> newest_status_;
   std::optional<pb::NodeDone> end_;
 };

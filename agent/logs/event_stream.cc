@@ -127,8 +127,8 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
   return event;
 }
 
-// Returns the next standstill once all output has been sent. Only files of the newest attempt
-// count, because unfinished lines of earlier attempts were shown when the newest attempt began.
+// Returns the next standstill, once all output has been sent. Unfinished lines of earlier attempts
+// were shown when the newest attempt began, so only files of the newest attempt count.
 std::optional<pb::NodeEvent> EventStream::NextStandstill() {
   const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> next_due;
@@ -164,7 +164,7 @@ void EventStream::ArmStandstillTimer(std::chrono::steady_clock::time_point due) 
   standstill_timer_.async_wait(
       [this, armed = std::weak_ptr(standstill_armed_)](const asio::error_code&) {
         const std::shared_ptr<bool> mine = armed.lock();
-        if (!mine) return;  // the stream was destroyed
+        if (!mine) return;  // the stream was destroyed in the meantime
         *mine = false;
         Pump();
       });

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// The sink of a writer. The agent holds the sink, and gRPC holds the writer until OnDone. Either
-// may be released first, so the sink accesses the writer under a lock.
+// The sink of a writer. The agent owns the sink, and gRPC owns the writer until OnDone. Either may
+// be destroyed first, so the sink accesses the writer under a lock.
 class EventWriter::Sink final : public EventSink {
  public:
   explicit Sink(EventWriter* writer) : writer_(writer) {}

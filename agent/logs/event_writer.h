@@ -12,12 +12,12 @@
 
 namespace dslaunch {
 
-// Writes events to a gRPC stream, and deletes itself when gRPC has finished with it. The sink may
-// outlive the writer; it ignores events then.
+// Writes events to a gRPC stream. Deletes itself when gRPC no longer uses it. The sink may outlive
+// the writer, and then ignores events.
 class EventWriter final : public grpc::ServerWriteReactor<pb::NodeEvent> {
  public:
   // Both callbacks run on the loop's thread. `on_written` is called when an event was accepted or
-  // will never be accepted. `on_over` is called once or twice when the stream is over.
+  // will never be accepted. `on_over` is called once or twice when the stream has ended.
   using OnWritten = std::function<void(const EventSink* sink, bool ok)>;
   using OnOver = std::function<void(const EventSink* sink)>;
 

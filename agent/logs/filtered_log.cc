@@ -45,7 +45,7 @@ void FilteredLog::FollowRank(uint32_t rank, uint32_t local_rank, const std::stri
   }
 }
 
-// Copies one chunk, and posts itself for the next, so that the loop's other handlers run in
+// Copies one chunk, and posts itself for the next chunk, so that other handlers of the loop run in
 // between.
 void FilteredLog::OnReadable() {
   const std::optional<LogTail::Chunk> chunk = tail_->Next(kChunkBytes);

@@ -18,18 +18,19 @@
 
 namespace dslaunch {
 
-// Reads the ranks' files as they grow and appends to ATTEMPT/filtered_stdout.log and
+// Reads the ranks' log files as they grow, and appends lines to ATTEMPT/filtered_stdout.log and
 // filtered_stderr.log. Each line is tagged as on the terminal and otherwise unchanged. A failed
-// write loses lines but does not affect the job. All calls are on the loop's thread.
+// write loses lines but does not affect the job. All calls are made on the loop's thread.
 class FilteredLog {
  public:
   FilteredLog(asio::io_context& loop, std::string node, const pb::FilteredLogs& what);
 
-  // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank. FOLDER is in the attempt's folder.
+  // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank. FOLDER must be in the attempt's
+  // folder.
   void FollowRank(uint32_t rank, uint32_t local_rank, const std::string& folder);
 
-  // Copies all output of the ranks followed so far before it returns. Precondition: these ranks
-  // write no more.
+  // Copies the rest of the output of all followed ranks before it returns. Precondition: these
+  // ranks write no more.
   void EndAttempt();
 
  private:
@@ -47,13 +48,13 @@ class FilteredLog {
   asio::io_context& loop_;
   const std::string node_;
   const RankSelection ranks_;
-  std::vector<std::string> texts_[2];  // texts to search for in stdout and stderr
+  std::vector<std::string> texts_[2];  // texts to search for, in stdout and in stderr
   const TagStyle tags_;
-  std::vector<File> files_;  // files of this attempt, by LogTail's id
+  std::vector<File> files_;  // files of the current attempt, indexed by LogTail's id
   UniqueFd out_[2];
   std::string pending_;  // lines of one chunk to append to out_
   std::optional<LogTail> tail_;
-  // Renewed for each attempt, so that callbacks posted for an earlier one do nothing.
+  // Replaced for each attempt, so that callbacks posted for an earlier attempt do nothing.
   std::shared_ptr<int> attempt_;
 };
 

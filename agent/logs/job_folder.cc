@@ -10,16 +10,16 @@
 namespace dslaunch {
 namespace {
 
-// Returns JOB_ID/nodes/NODE, with '_' for each '/' in the node's name.
+// Returns JOB_ID/nodes/NODE, with '_' in place of each '/' in the node's name.
 std::string FolderOfNode(const std::string& job_id, const std::string& node_name) {
   std::string node_folder = node_name;
   std::replace(node_folder.begin(), node_folder.end(), '/', '_');
   return job_id + "/nodes/" + node_folder;
 }
 
-// Opens a folder below a base that the user named, which other users may share, or below the state
-// folder, which they may not. Returns an invalid descriptor if the folder is missing and not to be
-// made.
+// Opens a folder. It is below a base that the user named, which other users may share, or below the
+// state folder, which other users must not share. Returns an invalid descriptor if the folder is
+// missing and `if_missing` does not create it.
 Result<UniqueFd> Open(const std::string& base, const std::string& state_folder,
                       const std::string& below, IfMissing if_missing) {
   return base.empty() ? OpenOwnFolder(state_folder + "/" + below, ::geteuid(), if_missing)

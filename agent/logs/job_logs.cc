@@ -25,7 +25,7 @@ std::optional<T> NumberBehind(std::string_view prefix, const std::string& name) 
   return number;
 }
 
-// Returns the entries of a folder; empty if the folder cannot be read.
+// Returns the paths of a folder's entries; empty if the folder cannot be read.
 std::vector<std::filesystem::path> Entries(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;

@@ -1,4 +1,4 @@
-// Lists the folders and log files of a job in its job folder on a node.
+// Lists the folders and log files of a job in its folder on a node.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,10 @@ struct JobLog {
 // Returns all log files below FOLDER, sorted by attempt and rank, stdout before stderr.
 std::vector<JobLog> ListJobLogs(const std::string& folder);
 
-// Returns the size that `log` had at a time, by its attempt's `marks` file: lines "unix_ms rank
-// stdout_bytes stderr_bytes" in order of time. Uses the last mark that is not later, so that
-// nothing written since is missed. Returns 0 without such a mark.
+// Returns the size that `log` had at the time `unix_ms`, from the file `marks` of its attempt:
+// lines "unix_ms rank stdout_bytes stderr_bytes" in order of time. Uses the last mark that is not
+// later than `unix_ms`, so that no output since that time is missed. Returns 0 if there is no such
+// mark.
 uint64_t OffsetAt(const JobLog& log, int64_t unix_ms);
 
 }  // namespace dslaunch

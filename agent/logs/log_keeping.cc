@@ -30,10 +30,11 @@ uint64_t BlockBytes(int fd) {
                                                       : 4096;
 }
 
-// Returns the time at the beginning of a mark.
+// Returns the time at the beginning of a line of the file `marks`.
 std::string_view TimeOf(std::string_view mark) { return mark.substr(0, mark.find(' ')); }
 
-// Replaces the file atomically, so that concurrent readers see the old content.
+// Replaces the content of a file atomically, so that concurrent readers see the old or the new
+// content.
 void Replace(const std::string& path, const std::string& content) {
   const std::string partial = path + ".part";
   UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -102,7 +103,8 @@ std::vector<std::string> LogKeeping::Turn(int64_t now_unix_ms) {
       if (Measure(*file)) FreeOldPart(*file, notices);
     }
   }
-  // If the clock was set back, the task is due, because it would otherwise be suppressed.
+  // A task whose last run is in the future would be suppressed for long. The clock was set back in
+  // that case, so the task is due.
   const auto is_due = [&](int64_t& last, int64_t interval) {
     if (now_unix_ms >= last && now_unix_ms < last + interval) return false;
     last = now_unix_ms;
@@ -164,7 +166,7 @@ void LogKeeping::Mark(int64_t now_unix_ms) {
   const UniqueFd fd(
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd || write(fd.get(), marks.data(), marks.size()) < 0)
-    return;  // no mark is made if the disk is full
+    return;  // the disk is full, so there is no mark
   struct stat info {};
   if (fstat(fd.get(), &info) == 0 && static_cast<uint64_t>(info.st_size) > kMaxMarksBytes)
     Replace(path, ThinMarks(ReadWhole(path).value_or("")));

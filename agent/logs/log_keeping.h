@@ -11,28 +11,28 @@
 
 namespace dslaunch {
 
-// A part of a file whose disk space is to be freed; the offsets of the rest stay the same.
+// A range of a file whose disk space is to be freed. The offsets of the other bytes do not change.
 struct Hole {
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// Returns the hole that limits a file of `size` bytes, of which the first `given_back` are freed
-// already, to `max_bytes` plus the rest of its last block. Returns nullopt if no hole is needed.
-// Pure.
+// Returns the range to free so that a file of `size` bytes occupies at most `max_bytes` plus the
+// rest of its last block. The first `given_back` bytes are already freed. Returns nullopt if no
+// range must be freed. Pure.
 std::optional<Hole> DecideHole(uint64_t size, uint64_t given_back, uint64_t max_bytes,
                                uint64_t block_bytes);
 
-// Returns a warning for the user if the disk is nearly full, otherwise nullopt. Pure.
+// Returns a warning for the user if the disk is nearly full; otherwise nullopt. Pure.
 std::optional<std::string> LowSpaceWarning(const std::string& node, const std::string& folder,
                                            uint64_t free_bytes, uint64_t total_bytes);
 
-// Drops every second point in time from the older half of the marks (see LogKeeping). Pure.
+// Returns the lines of a file `marks` without every second time in its older half (see LogKeeping).
+// Pure.
 std::string ThinMarks(std::string_view marks);
 
-// Maintains the log files of one node, one attempt after the other. Its owner calls it on one
-// thread. A full or slow disk may delay or disable the maintenance, but the job continues without
-// an error.
+// Maintains the log files of one node, in one attempt after the other. Used by one thread. A full
+// or slow disk may delay or disable the maintenance, but the job continues without an error.
 //
 // Writes a file `marks` to the attempt's folder, which relates times to offsets in the logs: lines
 // "UNIX_MS RANK STDOUT_BYTES STDERR_BYTES" in order of time, one per second for each rank that
@@ -40,20 +40,20 @@ std::string ThinMarks(std::string_view marks);
 // malformed lines, which a full disk may have truncated.
 class LogKeeping {
  public:
-  // `max_bytes` limits each log file; 0 means no limit. Values below 1 MiB count as 1 MiB, so that
-  // the last lines of a failed rank are kept.
+  // `max_bytes` limits the size of each log file; 0 means no limit. Values below 1 MiB count as 1
+  // MiB, so that the last lines of a failed rank are kept.
   LogKeeping(std::string node, uint64_t max_bytes);
 
-  // Starts to maintain the files of an attempt. `attempt_folder` has a folder for each rank.
+  // Starts to maintain the files of an attempt. `attempt_folder` contains a folder for each rank.
   void StartAttempt(std::string attempt_folder);
   void AddRank(uint32_t rank, const std::string& folder);
 
-  // Does the work that is due. Returns new messages for the user, each only once. Precondition:
-  // called a few times per second.
+  // Does the work that is due. Returns new messages for the user, each message only once.
+  // Precondition: called a few times per second.
   std::vector<std::string> Turn(int64_t now_unix_ms);
 
-  // Checks the disk when a rank has exited, perhaps before the next Turn(). Returns new messages
-  // for the user, each only once.
+  // Checks the disk when a rank has exited, which may be before the next Turn(). Returns new
+  // messages for the user, each message only once.
   std::vector<std::string> OnRankEnd();
 
  private:
@@ -67,10 +67,11 @@ class LogKeeping {
     uint32_t rank = 0;
     LogFile out;
     LogFile err;
-    uint64_t marked_bytes = 0;  // size of both files at the last mark
+    uint64_t marked_bytes = 0;  // total size of stdout.log and stderr.log at the last mark
   };
 
-  // Updates the file's size. Returns false if it is not a regular file or cannot be examined.
+  // Updates the file's size. Returns false if the file is not a regular file or its size cannot be
+  // read.
   static bool Measure(LogFile& file);
   void FreeOldPart(LogFile& file, std::vector<std::string>& notices);
   void Mark(int64_t now_unix_ms);

@@ -13,10 +13,10 @@
 namespace dslaunch {
 namespace {
 
-// Polling intervals after the reader has read everything. The first is short; the slowest costs no
+// Polling intervals after all bytes have been read. The first is short. The slowest causes no
 // noticeable load, yet is too short to be noticed on the screen. A poll costs one fstat per file.
-// inotify is not used, because the kernel takes 10 to 20 ms to close it, which would delay the
-// agent's exit.
+// The kernel takes 10 to 20 ms to close inotify, which would delay the agent's exit, so inotify is
+// not used.
 constexpr std::chrono::milliseconds kFirstPoll{5};
 constexpr std::chrono::milliseconds kSlowestPoll{50};
 constexpr size_t kLineSearchBytes = 64 * 1024;
@@ -31,7 +31,7 @@ uint64_t SizeOf(int fd) {
                                                          : 0;
 }
 
-// Returns up to `max_bytes` at `offset`; empty at the end or on an error.
+// Returns up to `max_bytes` at `offset`; empty at the end of the file or on an error.
 std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   std::string data(max_bytes, '\0');
   ssize_t count;
@@ -42,11 +42,11 @@ std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   return data;
 }
 
-// Returns the distance from `offset` to the next byte that is not in a hole, at most `available`.
+// Returns the distance from `offset` to the next byte outside of a hole, at most `available`.
 uint64_t NextData(int fd, uint64_t offset, uint64_t available) {
   const off_t data = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
   if (data < 0)
-    return errno == ENXIO ? available : 0;  // another error: the file system does not support holes
+    return errno == ENXIO ? available : 0;  // other errors mean that the file system lacks holes
   return std::min(static_cast<uint64_t>(data) - offset, available);
 }
 
@@ -147,8 +147,8 @@ void LogTail::Arm() {
   Poll(kFirstPoll);
 }
 
-// Returns a function with which a callback checks whether it belongs to the current arming of a
-// living object.
+// Returns a function by which a callback checks whether the object still exists and was not armed
+// again since.
 std::function<bool()> LogTail::Guard() const {
   return [weak = std::weak_ptr(generation_), mine = *generation_] {
     const auto generation = weak.lock();
@@ -165,7 +165,7 @@ void LogTail::Poll(std::chrono::milliseconds delay) {
   });
 }
 
-// Calls on_readable once if there is anything to read.
+// Calls on_readable once if there are bytes to read.
 void LogTail::Check() {
   for (File& file : files_) Open(file);
   if (Remaining() == 0) return;
@@ -182,7 +182,7 @@ std::string LastLines(const std::string& path, size_t max_lines, size_t max_byte
   const uint64_t begin = size > max_bytes ? size - max_bytes : 0;
   std::string text = ReadAt(fd.get(), begin, static_cast<size_t>(size - begin));
   if (begin > 0) {
-    // The first line is cut off, unless it is the only line.
+    // The first line is incomplete, so it is removed unless it is the only line.
     const size_t newline = text.find('\n');
     if (newline != std::string::npos && newline + 1 < text.size()) text.erase(0, newline + 1);
   }

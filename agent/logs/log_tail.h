@@ -1,5 +1,5 @@
-// Reads the workers' log files as they grow. The files are the buffer: bytes are read only on
-// request, so memory stays bounded even if workers write fast and the reader is slow.
+// Reads the workers' log files as they grow. Bytes are read only on request and the files serve as
+// the buffer, so memory stays bounded even if workers write fast and the reader is slow.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,39 +16,40 @@
 
 namespace dslaunch {
 
-// Follows append-only files. All calls are on the io_context's thread.
+// Follows append-only files. All calls are made on the io_context's thread.
 class LogTail {
  public:
   struct Chunk {
-    int id = 0;           // id that was given to AddFile()
+    int id = 0;           // id that was passed to AddFile()
     uint64_t offset = 0;  // offset of `data` in the file
     std::string data;
-    uint64_t skipped_bytes = 0;  // bytes before `data` that were skipped because the reader lags,
-                                 // or that were freed on disk
+    // Number of bytes before `data` that were skipped, because the reader lags or their disk space
+    // was freed.
+    uint64_t skipped_bytes = 0;
   };
 
   static constexpr uint64_t kDefaultMaxLagBytes = 64u << 20;
 
   // `on_readable` is called from the io_context, never from within a call: once when there are
-  // bytes to read, and again only after Next() has returned nothing. Skips output more than
-  // `max_lag_bytes` ahead of the reader, and holes, whose disk space was freed.
+  // bytes to read, and again only after Next() has returned nullopt. Skips output if more than
+  // `max_lag_bytes` are unread, and holes, whose disk space was freed.
   LogTail(asio::io_context& io, std::function<void()> on_readable,
           uint64_t max_lag_bytes = kDefaultMaxLagBytes);
   ~LogTail();
 
-  // Follows a file from `offset`. The file need not exist yet. A truncated file is read again from
-  // its start.
+  // Follows a file from `offset` on. The file need not exist yet. A truncated file is read again
+  // from its start.
   void AddFile(int id, std::string path, uint64_t offset = 0);
 
-  // Marks the files followed so far as complete: they are read to their end before files added
-  // later, and then closed.
+  // Marks the files that are followed so far as complete. They are read to their end before files
+  // that are added later, and then closed.
   void RetireFiles();
 
-  // Returns at most `max_bytes` from a file with unread bytes, taking turns between files. Returns
-  // nullopt if nothing is unread; on_readable is called once there is.
+  // Returns at most `max_bytes` from a file with unread bytes, taking turns between the files.
+  // Returns nullopt if no bytes are unread; on_readable is then called once there are.
   std::optional<Chunk> Next(size_t max_bytes);
 
-  // Returns whether Next() has returned all current bytes of the file.
+  // Returns whether Next() has returned all bytes that the file has now.
   bool Drained(int id) const;
 
   // Returns the number of unread bytes in all files.
@@ -76,14 +77,14 @@ class LogTail {
   std::function<void()> on_readable_;
   std::vector<File> files_;
   size_t turn_ = 0;
-  bool armed_ = false;  // true if on_readable is called at the next byte
+  bool armed_ = false;  // whether to call on_readable at the next byte
   asio::steady_timer poll_timer_;
-  // Counts the armings. A callback does nothing if it belongs to an earlier arming, or if this
-  // pointer has expired.
+  // Number of times that the object was armed. A callback does nothing if this number has changed
+  // or the pointer has expired.
   std::shared_ptr<uint64_t> generation_ = std::make_shared<uint64_t>(0);
 };
 
-// Returns the last lines of a file: at most `max_lines` and `max_bytes`, in whole lines where
+// Returns the last lines of a file, at most `max_lines` and `max_bytes`, in whole lines where
 // possible. Empty if the file cannot be read.
 std::string LastLines(const std::string& path, size_t max_lines = 50, size_t max_bytes = 64 * 1024);
 

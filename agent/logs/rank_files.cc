@@ -13,10 +13,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kPieceBytes = 64 * 1024;         // size of one message's data
-constexpr uint64_t kSampleBytes = 4 * 1024;         // a few lines of metrics
-constexpr uint64_t kLeastMetricsBytes = 64 * 1024;  // for each rank, even with many ranks
-constexpr uint64_t kMaxObjectBytes = 8 << 20;       // limit of run.json and profile.json
+constexpr uint64_t kPieceBytes = 64 * 1024;  // limit of the data in one message
+constexpr uint64_t kSampleBytes = 4 * 1024;  // size of a part of a metrics file, a few lines
+// Minimum for the metrics of each rank, however many.
+constexpr uint64_t kLeastMetricsBytes = 64 * 1024;
+constexpr uint64_t kMaxObjectBytes = 8 << 20;  // limit of the size of run.json and profile.json
 
 constexpr std::pair<const char*, pb::RankFilePart::Kind> kNames[] = {
     {kMetricsFileName, pb::RankFilePart::METRICS},
@@ -60,7 +61,8 @@ std::vector<FilePiece> PiecesToRead(uint64_t file_bytes, uint64_t max_bytes) {
 }
 
 std::string WholeLines(std::string piece, bool begins_with_line) {
-  piece.erase(piece.rfind('\n') + 1);  // erases all if there is no line end, because npos + 1 is 0
+  // Erases all bytes without a line ending, because npos + 1 is 0.
+  piece.erase(piece.rfind('\n') + 1);
   if (!begins_with_line) piece.erase(0, piece.find('\n') + 1);
   return piece;
 }
@@ -82,7 +84,7 @@ RankFileReader::RankFileReader(const std::string& folder, uint64_t max_bytes)
           {rank.attempt, rank.rank, kind, path, static_cast<uint64_t>(status.st_size)});
     }
   }
-  // Half of the bytes are for metrics, the other half for small files.
+  // Half of the bytes are for metrics, and the other half is for small files.
   metrics_bytes_ = std::max(max_bytes / 2 / std::max<uint64_t>(metrics, 1), kLeastMetricsBytes);
 }
 
@@ -121,7 +123,7 @@ std::optional<pb::RankFilePart> RankFileReader::Next() {
   }
   if (next_file_ < files_.size()) {
     Open(files_[next_file_++]);
-    return part_;  // announces the file
+    return part_;  // announces the file before its content
   }
   if (ended_) return std::nullopt;
   ended_ = true;

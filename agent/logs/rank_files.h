@@ -12,29 +12,31 @@
 
 namespace dslaunch {
 
-// Limit of the files that one inspection lists.
+// Limit of the number of files that one inspection lists.
 inline constexpr size_t kMaxRankFiles = 20'000;
 
-// Offset and size of a part of a file.
+// A part of a file: offset and size in bytes.
 using FilePiece = std::pair<uint64_t, uint64_t>;
 
-// Returns which parts of a file of `file_bytes` bytes to read: the whole file, or equal parts at
-// equal distances from its beginning to its end, with at most `max_bytes` (or one small part) in
-// total. The parts are in order, do not overlap, and fit into one message each. Pure.
+// Returns the parts of a file of `file_bytes` bytes to read. These are the whole file, or equal
+// parts at equal distances from the file's beginning to its end, with at most `max_bytes` (or one
+// small part) in total. The parts are in order, do not overlap, and fit into one message each.
+// Pure.
 std::vector<FilePiece> PiecesToRead(uint64_t file_bytes, uint64_t max_bytes);
 
-// Returns the complete lines of a part: without the text after its last line end and, if the part
-// does not begin at a line, without the text up to its first line end.
+// Returns the complete lines of a part of a file. Removes the text after the last line ending and,
+// if the part does not begin at a line, the text up to its first line ending.
 std::string WholeLines(std::string piece, bool begins_with_line);
 
-// Reads all files part by part. Accepts regular files only, never follows a link, and never waits
-// for a writer. Blocks on the disk. Thread-compatible.
+// Reads all report files, part by part. Accepts regular files only, never follows a link, and never
+// waits for a writer. Blocks on the disk. Thread-compatible.
 class RankFileReader {
  public:
-  // `folder` is BASE/JOB_ID/nodes/NODE.
+  // `folder` is BASE/JOB_ID/nodes/NODE. `max_bytes` limits the total size of all parts.
   RankFileReader(const std::string& folder, uint64_t max_bytes);
 
-  // Returns the next part. The last part has `end` set; afterwards returns nullopt.
+  // Returns the next part. The last part of a file has `end` set. Returns nullopt after the last
+  // file.
   std::optional<pb::RankFilePart> Next();
 
  private:
@@ -52,7 +54,7 @@ class RankFileReader {
   size_t next_file_ = 0;
   uint32_t left_out_ = 0;
   uint64_t bytes_left_ = 0;
-  uint64_t metrics_bytes_ = 0;  // limit of each metrics file
+  uint64_t metrics_bytes_ = 0;  // limit of the bytes from each metrics file
   UniqueFd fd_;
   pb::RankFilePart part_;  // fields that all parts of the open file share
   std::vector<FilePiece> pieces_;

@@ -1,4 +1,4 @@
-// Selects some of the output of a job's ranks.
+// Selects ranks and streams whose output a receiver gets.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace dslaunch {
 
 struct RankSelection {
-  RankSelection() = default;  // selects nothing
+  RankSelection() = default;  // selects no output
   explicit RankSelection(const pb::RankChoice& choice);
 
   bool all = false;
-  std::vector<uint32_t> ranks;  // unused if `all` is set
-  // Restricts `ranks` to these local ranks, unless empty.
+  std::vector<uint32_t> ranks;  // ranks to select; not used if `all` is set
+  // Local ranks to which the selection is restricted; empty for no restriction.
   std::vector<uint32_t> local_ranks;
-  // Omitted streams by local rank, and for all other local ranks, as in pb::RankChoice.
+  // Streams to omit, by local rank, and for all other local ranks, as in pb::RankChoice.
   std::map<uint32_t, uint32_t> left_out_of;
   uint32_t left_out = 0;
 

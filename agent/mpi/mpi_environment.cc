@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kPmixLibrary[] = "libpmix.so.2";
-// Folders of Debian, of Fedora and its derivatives, and of local builds.
+// Library folders of Debian, of Fedora and its derivatives, and of local builds.
 constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu",
                                            "/usr/lib/aarch64-linux-gnu",
                                            "/lib/x86_64-linux-gnu",
@@ -21,18 +21,19 @@ constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu",
                                            "/usr/local/lib64",
                                            "/usr/lib"};
 
-// OpenPMIx 4.1 and later read the first variable, older versions the others.
+// Variables with the server's address. OpenPMIx 4.1 and later read the first variable, and older
+// versions read the others.
 constexpr const char* kUriVariables[] = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
                                          "PMIX_SERVER_URI3", "PMIX_SERVER_URI21",
                                          "PMIX_SERVER_URI2"};
-// Open MPI 4 uses a PMIx server only if it recognizes the launcher; otherwise each rank becomes its
-// own world. Its component schizo/orte decides that or, with a scheduler's variables, the
-// scheduler's component, so these are excluded. Other libraries ignore this variable, and an mpirun
-// started by a rank does not need these components.
+// Open MPI 4 uses a PMIx server only if it recognizes the launcher; otherwise each rank forms a
+// world of its own. Its component schizo/orte or, with a scheduler's variables, the scheduler's
+// component decides that, so these components are excluded. Other libraries ignore this variable,
+// and an mpirun started by a rank does not need the components.
 constexpr char kForOpenMpi4[] = "OMPI_MCA_schizo=^orte,slurm,alps,flux,jsm";
-// Variables for the folder in which Open MPI 4 and 5 keep the shared memory of a node's ranks. They
-// name the job's own folder, because the file names do not distinguish two nodes on one machine.
-// That folder is removed however the ranks end.
+// Variables for the folder in which Open MPI 4 and 5 store the shared memory of a node's ranks. The
+// names of its files do not distinguish two nodes on one machine, so the variables name the job's
+// own folder. That folder is removed however the ranks end.
 constexpr const char* kSharedMemoryFolders[] = {"OMPI_MCA_btl_vader_backing_directory",
                                                 "OMPI_MCA_btl_sm_backing_directory"};
 
@@ -50,7 +51,7 @@ Result<pb::PmixJob> MakePmixJob(const std::string& job_id, uint64_t attempt,
   job.set_attempt(attempt);
   job.set_node_rank(assignment.node_rank());
   std::set<std::string> names;
-  bool is_plain = true;  // true if no name contains a separator of PMIx's lists
+  bool is_plain = true;  // whether no name contains a separator of PMIx's lists
   uint32_t next = 0;
   for (const pb::Node& member : members) {
     pb::PmixNode& node = *job.add_nodes();

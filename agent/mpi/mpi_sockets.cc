@@ -25,7 +25,8 @@ struct MpiSockets::Rank {
   explicit Rank(asio::io_context& loop) : listener(loop), connection(loop) {}
 
   std::string path;
-  asio::local::stream_protocol::acceptor listener;  // closed once the rank has connected
+  // Listening socket; closed once the rank has connected.
+  asio::local::stream_protocol::acceptor listener;
   asio::local::stream_protocol::socket connection;
 };
 
@@ -117,8 +118,8 @@ Result<void> MpiSockets::OpenPmi(const std::string& folder) {
   return {};
 }
 
-// Waits without accepting, and accepts when the handler runs. A connection that asio had already
-// accepted for a pending handler would be lost when a server gets the listener meanwhile.
+// A connection that asio had already accepted for a pending handler would be lost if a server gets
+// the listener meanwhile. The socket is therefore only watched, and accepted when the handler runs.
 void MpiSockets::AwaitConnection(const std::shared_ptr<Rank>& rank) {
   rank->listener.async_wait(rank->listener.wait_read,
                             [weak = weak_from_this(), rank](std::error_code failed) {
@@ -133,8 +134,8 @@ void MpiSockets::AwaitConnection(const std::shared_ptr<Rank>& rank) {
                             });
 }
 
-// Waits for the first byte, because every rank has PMI_FD from its start but a program without MPI
-// never writes to it.
+// Every rank has PMI_FD from its start, but a program without MPI never writes to it, so the first
+// byte shows that the rank uses MPI.
 void MpiSockets::AwaitFirstByte(const std::shared_ptr<Rank>& rank) {
   rank->connection.async_wait(
       rank->connection.wait_read, [weak = weak_from_this(), rank](std::error_code failed) {

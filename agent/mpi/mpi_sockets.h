@@ -1,6 +1,6 @@
-// Opens the sockets at which a node's ranks look for their MPI server before it is started. For
-// PMIx (Open MPI) that is a loopback port. For PMI-1 (MPICH) it is a connection for each rank,
-// which the supervisor makes before it starts the rank.
+// Opens the sockets at which a node's ranks look for their MPI server, before that server is
+// started. Ranks with PMIx (Open MPI) use a loopback port. Each rank with PMI-1 (MPICH) uses a
+// connection of its own, which the supervisor makes before it starts the rank.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,37 +18,38 @@ namespace dslaunch {
 
 enum class MpiProtocol { kPmi, kPmix };
 
-// Settings of the port for PMIx.
+// The settings of the loopback port for PMIx.
 struct PmixPort {
   bool is_open = false;
-  // Text that a client's first bytes must contain before the client counts as a rank. If empty, the
-  // server checks clients itself.
+  // Text that the first bytes of a client must contain, otherwise it does not count as a rank. If
+  // empty, the server checks clients itself.
   std::string word = {};
 };
 
-// Waits for the first rank that looks for a server. Used on the loop's thread. Does not detect a
-// rank that exits without looking for a server, or another user's program that connects to the
-// port.
+// Waits for the first rank that looks for a server. Does not detect a rank that exits without
+// looking for a server, or another user's program that connects to the port. Used on the loop's
+// thread.
 class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
  public:
-  // Opens the sockets. `folder`: where the sockets of PMI-1 are created. Calls `on_use` once, not
-  // from within Open(), when a rank first looks for a server. Fails with kIo.
+  // Opens the sockets, those of PMI-1 in `folder`. Calls `on_use` once, not from within Open(),
+  // when a rank first looks for a server. Fails with kIo.
   static Result<std::shared_ptr<MpiSockets>> Open(asio::io_context& loop, const std::string& folder,
                                                   uint32_t ranks, PmixPort pmix,
                                                   std::function<void(MpiProtocol)> on_use);
 
-  int pmix_port() const;  // 0 if the port is not open
+  // Returns the port for PMIx; 0 if it is not open.
+  int pmix_port() const;
   const std::string& pmi_path(uint32_t local_rank) const;
 
   struct PmiSocket {
     UniqueFd fd;                // invalid if the rank has closed its connection
-    bool is_connected = false;  // false if the socket listens for the rank's connection
+    bool is_connected = false;  // false if `fd` listens for the rank's connection
   };
   struct Released {
-    UniqueFd pmix_listener;  // invalid if the port is not open
+    UniqueFd pmix_listener;  // invalid if the port for PMIx is not open
     std::vector<PmiSocket> pmi;
   };
-  // Hands the sockets over to the server. on_use is not called afterwards.
+  // Returns the sockets, for use by the server. on_use is not called afterwards.
   Released Release();
 
  private:
@@ -65,10 +66,10 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
   void OnUse(MpiProtocol protocol);
 
   asio::io_context& loop_;
-  std::function<void(MpiProtocol)> on_use_;  // callback; null once it has been called
+  std::function<void(MpiProtocol)> on_use_;  // callback; nullptr once it was called
   const std::string word_;
   asio::ip::tcp::acceptor pmix_;
-  std::vector<std::shared_ptr<Rank>> ranks_;  // indexed by local rank
+  std::vector<std::shared_ptr<Rank>> ranks_;  // sockets of each rank, indexed by local rank
 };
 
 }  // namespace dslaunch

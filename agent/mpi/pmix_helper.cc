@@ -40,9 +40,9 @@ constexpr time_t kNewFolderSeconds = 60;
 constexpr milliseconds kKillAfter(500);  // a server exits at once, unless its library hangs
 constexpr char kDoesNotStart[] = "the server of its MPI ranks does not start: ";
 
-// Returns an anonymous executable file that contains `bytes`.
+// Returns the descriptor of an anonymous executable file that contains `bytes`.
 Result<UniqueFd> InMemory(std::string_view bytes) {
-  // The file is not closed on exec, because its path in /proc is needed then.
+  // The file's path in /proc is needed after exec, so the file is not closed on exec.
   UniqueFd file(::memfd_create("dslaunch-pmix", 0));
   std::string_view rest = bytes;
   while (file && !rest.empty()) {
@@ -76,7 +76,7 @@ void RemoveStaleFolders(const std::string& parent) {
 
 struct ServerFolder {
   std::string path;
-  UniqueFd lock;  // lock that the server shares
+  UniqueFd lock;  // lock on the folder, which the server shares
 };
 
 // Creates a folder for data that the ranks of this node share, in memory if possible.
@@ -97,9 +97,9 @@ Result<ServerFolder> MakeFolder(const Environment& environment, const std::strin
   return folder;
 }
 
-// Returns the environment of the server. Ranks exchange data by messages (PMIX_MCA_gds=hash),
-// because the library's shared files have names that are unknown before it runs, and MpiEnvironment
-// cannot announce them.
+// Returns the environment of the server. The library's shared files have names that are unknown
+// before the library runs, and that MpiEnvironment therefore cannot announce. So ranks exchange
+// data by messages (PMIX_MCA_gds=hash).
 Environment ServerEnvironment(const Environment& of_programs, const std::string& job_id) {
   Environment environment;
   for (const std::string& entry : of_programs) {
@@ -109,7 +109,7 @@ Environment ServerEnvironment(const Environment& of_programs, const std::string&
     if (!replaced) environment.push_back(entry);
   }
   environment.emplace_back("PMIX_MCA_gds=hash");
-  // Identifies the server for cleanup if agent and supervisor are killed.
+  // Identifies the server, so that it can be found and ended if agent and supervisor are killed.
   environment.push_back(std::string(kJobIdVariable) + "=" + job_id);
   const std::string library = PmixLibraryFolder(of_programs);
   if (!library.empty()) environment.push_back("LD_LIBRARY_PATH=" + library);
@@ -169,7 +169,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     if (socket_) socket_->Send(question);
   }
 
-  // Stops callbacks, ends the process and reaps it. Blocks for milliseconds, longer only if the
+  // Stops callbacks, ends the process and reaps it. Blocks for milliseconds, or longer if the
   // process hangs, so that the agent cannot exit before the server.
   void End() {
     handlers_ = {};
@@ -191,7 +191,8 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void OnUse(MpiProtocol protocol) {
-    const auto self = shared_from_this();  // a callback may drop the last other reference
+    // Keeps this alive, because a callback may drop the last other reference.
+    const auto self = shared_from_this();
     if (protocol == MpiProtocol::kPmix && options_.program.empty()) return Fail(options_.no_pmix);
     if (const Result<void> started = StartServer(); !started.ok()) Fail(started.error().message);
   }
@@ -217,8 +218,8 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     spec.cwd = "/";
     spec.stdin_fd = sockets.theirs.get();
     spec.stdout_file = spec.stderr_file = options_.log_path;
-    // The server ends at the end of its stdin rather than by a signal, so that it removes its
-    // folder.
+    // At the end of its stdin the server removes its folder, which it would not do after a signal,
+    // so it is ended that way.
     spec.own_group = true;
     const SpawnResult spawned = Spawn(spec);
     if (spawned.pid < 0) {
@@ -256,7 +257,8 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void OnMessage(std::string_view bytes) {
-    const auto self = shared_from_this();  // a callback may drop the last other reference
+    // Keeps this alive, because a callback may drop the last other reference.
+    const auto self = shared_from_this();
     pb::PmixReport report;
     if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
       return FailServer("it sent an invalid message");
@@ -290,12 +292,13 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void Fail(const std::string& why) {
-    const auto self = shared_from_this();  // a callback may drop the last other reference
+    // Keeps this alive, because a callback may drop the last other reference.
+    const auto self = shared_from_this();
     start_limit_.cancel();
     if (const auto failed = std::exchange(handlers_.on_failed, nullptr)) failed(why);
   }
 
-  // Waits at most `limit` for the exit. Returns whether the process has exited.
+  // Waits at most `limit` for the process to exit. Returns whether it has exited.
   bool Reap(milliseconds limit) {
     const Clock::time_point until = Clock::now() + limit;
     while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
@@ -310,9 +313,9 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   const ServerFolder folder_;
   Handlers handlers_;
   asio::steady_timer start_limit_;
-  std::shared_ptr<MpiSockets> sockets_;  // null once the server has the sockets
+  std::shared_ptr<MpiSockets> sockets_;  // sockets for ranks; nullptr once the server has them
   std::vector<Client> clients_;
-  pid_t pid_ = -1;  // pid of the server; -1 before its start
+  pid_t pid_ = -1;  // process ID of the server; -1 before its start
   bool has_started_ = false;
   std::unique_ptr<FramedSocket> socket_;
 };

@@ -1,6 +1,6 @@
-// Runs a node's server of MPI ranks (agent/pmix) as a separate process: dslaunch-pmix, or the
+// Runs a node's server for MPI ranks (agent/pmix) as a separate process: dslaunch-pmix, or the
 // agent's own program. The process starts when a rank looks for the server, so programs without MPI
-// cause no cost.
+// do not pay for it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,32 +18,32 @@
 namespace dslaunch {
 
 struct PmixHelperOptions {
-  // The content of the program dslaunch-pmix, which must outlive the helper. If empty, the agent's
-  // own program serves ranks that use PMI-1.
+  // Content of the program dslaunch-pmix, which must outlive the helper. If empty, the agent's own
+  // program serves ranks that use PMI-1.
   std::string_view program;
-  // The error for ranks that use PMIx if `program` is empty. If this is empty too, these ranks get
-  // no server address.
+  // Error for ranks that use PMIx if `program` is empty. If this error is empty too, these ranks
+  // get no server address.
   std::string no_pmix;
-  pb::PmixJob job;          // result of MakePmixJob(), with `rank_socket`
+  pb::PmixJob job;          // job from MakePmixJob(), with `rank_socket` set
   Environment environment;  // environment of the node's programs
   std::string log_path;     // absolute path of the file for the server's output
 };
 
-// Owns a node's server process. Used on the loop's thread. The server ends, and its folder is
-// removed, when this object is destroyed or the agent exits.
+// Owns a node's server process. The server ends, and its folder is removed, when this object is
+// destroyed or the agent exits. Used on the loop's thread.
 class PmixHelper {
  public:
-  // Callbacks for the server's reports. None is called from within Open(), Begin() or Ask().
+  // Callbacks for the server's reports. They are not called from within Open(), Begin() or Ask().
   struct Handlers {
-    // Called once if there is no server for ranks that look for one. `why` is a sentence.
+    // Called once if ranks look for a server and there is none. `why` is a sentence.
     std::function<void(const std::string& why)> on_failed;
-    // Called when a rank has called MPI_Abort and will exit next.
+    // Called when a rank has called MPI_Abort and is about to exit.
     std::function<void(const pb::PmixAbort& aborted)> on_aborted;
     // Called when a rank's state has changed, and with the answer to Ask().
     std::function<void(const pb::PmixRank& rank)> on_rank;
   };
 
-  // Tells a rank how to find the server.
+  // The settings by which a rank finds the server.
   struct Client {
     std::vector<std::string> environment;  // variables of the rank, as NAME=VALUE
     // Absolute path of the socket to which the rank's PMI_FD is connected.
@@ -55,10 +55,11 @@ class PmixHelper {
                                                   Handlers handlers);
   ~PmixHelper();
 
-  const std::vector<Client>& clients() const;  // values for each rank, indexed by local rank
-  // Starts the server if no rank has done so, because ranks of another node use MPI.
+  // Returns the settings of each rank, indexed by local rank.
+  const std::vector<Client>& clients() const;
+  // Starts the server unless a rank has caused its start, because ranks of another node use MPI.
   void Begin();
-  // Requests a rank's state, which on_rank receives. Precondition: the server was started.
+  // Requests a rank's state, which is passed to on_rank. Precondition: the server was started.
   void Ask(uint32_t local_rank);
 
  private:
@@ -68,8 +69,8 @@ class PmixHelper {
   std::shared_ptr<Process> process_;
 };
 
-// Fails with kBadInput if a server cannot send `report` in its current state. `has_started`:
-// whether it has reported its start. `ranks`: the number of this node's ranks. Pure.
+// Fails with kBadInput if a server cannot send `report` in its current state. `has_started` is
+// whether the server has reported its start, and `ranks` the number of this node's ranks. Pure.
 Result<void> CheckPmixReport(const pb::PmixReport& report, bool has_started, uint32_t ranks);
 
 }  // namespace dslaunch

@@ -24,8 +24,8 @@ int RunAgent(int grpc_fd, int control_fd, int sockets_fd, int command_fd,
   ServeFd(*server, UniqueFd(grpc_fd));
   if (command_fd >= 0) ServeFd(*server, UniqueFd(command_fd));
   loop.run();
-  // Exits at once, because nothing is left to save and gRPC's orderly shutdown would take longer
-  // than a whole job that does nothing.
+  // gRPC's orderly shutdown would take longer than a whole job that does nothing, and no data is
+  // left to save, so the process exits at once.
   _exit(ToInt(ExitCode::kOk));
 }
 

@@ -51,7 +51,7 @@ class AgentService final : public pb::Agent::CallbackService {
  private:
   asio::io_context& loop_;
   NodeAgent& agent_;
-  // Set by this node's own command. Copies from elsewhere are then refused.
+  // Whether this node's own command controls the node. Copies from other nodes are then refused.
   std::atomic<bool> is_owned_ = false;
 };
 

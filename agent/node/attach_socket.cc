@@ -18,7 +18,7 @@ namespace dslaunch {
 namespace {
 
 constexpr int kBacklog = 16;
-// Magic numbers from linux/magic.h and the headers of the file systems.
+// Magic numbers of network file systems, from linux/magic.h and the file systems' headers.
 constexpr std::array<unsigned long, 6> kNetworkFileSystems = {
     NFS_SUPER_MAGIC,       SMB_SUPER_MAGIC,         CIFS_SUPER_MAGIC,
     0xfe534d42 /* SMB2 */, 0x0bd00bd0 /* Lustre */, CEPH_SUPER_MAGIC};

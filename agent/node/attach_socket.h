@@ -16,20 +16,20 @@
 
 namespace dslaunch {
 
-// Returns the folders in which such sockets may be, best first. They belong to the user and last
-// until the next boot. `xdg_runtime_dir`: the variable's value; nullptr if unset. Pure.
+// Returns the folders in which such sockets may be, best first. They belong to the user and exist
+// until the next boot. `xdg_runtime_dir` is the value of that variable; nullptr if unset. Pure.
 std::vector<std::string> SocketFolders(const char* xdg_runtime_dir, uid_t user);
 
-// Returns JOB.NODE.sock. The name contains the node, because several nodes of a job may be on one
-// machine.
+// Returns JOB.NODE.sock. Several nodes of a job may be on one machine, so the name contains the
+// node.
 std::string SocketName(const std::string& job_id, uint32_t node_index);
 
 // Creates `folder` if it is missing, and checks that only the user and root can change or enter it.
-// OpenOwnFolder (base/os/ownership.h) must accept the folder, its mode must be 0700, and it must
-// not be on a network file system, where a socket cannot be connected to. The error has the reason.
+// OpenOwnFolder (base/os/ownership.h) must accept the folder, and its mode must be 0700. It must
+// not be on a network file system, where clients cannot connect to a socket. Fails with the reason.
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
 
-// Describes the purpose of a socket, for its error message.
+// The purpose of a socket, for its error message.
 struct SocketPurpose {
   std::string name = "of a detached job";
   std::string hint = "make one of them right, or leave out --detach";
@@ -38,17 +38,17 @@ struct SocketPurpose {
 // Listens in the first folder that passes CheckSocketFolder(). Used on the loop's thread.
 class AttachSocket {
  public:
-  // Receives connections of this user. Connections of other users are closed.
+  // Receives a connection of this user. Connections of other users are closed.
   using OnConnection = std::function<void(UniqueFd)>;
 
-  // Starts to listen. Fails with kIo if all folders are refused; the message has the reason for
-  // each folder and a hint.
+  // Starts to listen and returns the socket. Fails with kIo if all folders are refused; the message
+  // contains the reason for each folder and a hint.
   static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
                                                       const std::vector<std::string>& folders,
                                                       const std::string& name,
                                                       OnConnection on_connection,
                                                       const SocketPurpose& purpose = {});
-  // Removes the socket's file.
+  // Stops listening and removes the socket's file.
   ~AttachSocket();
 
   const std::string& path() const { return path_; }

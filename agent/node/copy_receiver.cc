@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPartsAtOnce = 512;  // limit of parts in a CopyWanted
+constexpr size_t kPartsAtOnce = 512;  // limit of the number of parts in a CopyWanted
 constexpr milliseconds kLookEvery(1'000);
 constexpr int kAbandonedAfterLooks = 20;
 constexpr auto kUnusedFor = std::chrono::hours(90 * 24);
@@ -50,7 +50,7 @@ Error BadList(const std::string& why) {
 
 bool IsKey(std::string_view key) { return key.size() == 64 && IsHex(key); }
 
-// Returns whether the path is relative and stays below its start.
+// Returns whether the path is relative and stays below the folder where it starts.
 bool IsPlainPath(std::string_view path) {
   if (path.empty() || path.find('\0') != std::string_view::npos) return false;
   while (true) {
@@ -88,7 +88,8 @@ std::string TargetOf(const std::string& link) {
   return fs::read_symlink(link, ignored).string();
 }
 
-// Removes a tree without following links. Changes the mode of folders that prevent it.
+// Removes a folder and its content without following links. Changes the mode of folders that would
+// prevent it.
 void RemoveTree(const std::string& path) {
   std::error_code ignored;
   for (fs::recursive_directory_iterator at(path, ignored), end; !ignored && at != end;
@@ -116,7 +117,8 @@ std::string OwnName() {
          std::to_string(self ? self->id.start_ticks : 0) + "-" + std::to_string(++count);
 }
 
-// Returns whether the owner was a process of this machine that has ended. False if that is unknown.
+// Returns whether the owner of a lock was a process of this machine that has exited; false if that
+// is unknown.
 bool IsGone(const std::string& owner) {
   std::vector<std::string> parts;
   std::istringstream words(owner);
@@ -127,7 +129,7 @@ bool IsGone(const std::string& owner) {
 }
 
 // Returns the name of the owner's file in the lock; empty if there is no lock, or if its owner has
-// not written the file yet.
+// not created the file yet.
 std::string OwnerIn(const std::string& lock) {
   std::error_code ignored;
   const fs::directory_iterator first(lock, ignored);
@@ -236,7 +238,7 @@ Result<void> CopyReceiver::ReadList() {
   return {};
 }
 
-// Refuses entries that would be written through a link or outside of the folder.
+// Fails for an entry that would be written through a link or outside of the folder.
 Result<void> CopyReceiver::CheckEntry(const pb::CopyEntry& entry) {
   if (!IsPlainPath(entry.path()) || (entry.mode() & ~kCopyModeBits) != 0)
     return BadList("has " + Quoted(entry.path()));
@@ -279,8 +281,8 @@ void CopyReceiver::ReadStamp() {
   done_at_ = is_file ? std::optional(status.st_mtim) : std::nullopt;
 }
 
-// Creates the file that marks the copies as complete. On a file server, the server's clock sets its
-// time, as it sets the change times of the copies.
+// Creates the file that marks the copies as complete. On a file server, the server's clock sets the
+// time of this file, as it sets the change times of the copies.
 Result<void> CopyReceiver::StampDone() {
   const UniqueFd file(
       ::open(done_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -288,7 +290,8 @@ Result<void> CopyReceiver::StampDone() {
   return {};
 }
 
-// Hashes in parts, because hashing can take longer than the front end waits for a sign of life.
+// Hashes a file in parts. Hashing can take longer than the front end waits for a sign of life, so
+// one is sent between the parts.
 Result<uint64_t> CopyReceiver::Hash(int fd, uint64_t size, Sha256& sum) {
   uint64_t hashed = 0;
   while (hashed < size) {
@@ -313,8 +316,8 @@ bool CopyReceiver::HasContent(const std::string& path, const pb::CopyEntry& entr
   return hashed.ok() && *hashed == entry.size() && sum.Finish() == entry.sha256();
 }
 
-// Returns whether the folder has all entries. Times are set last, when everything is on disk, so a
-// file with the right time is complete.
+// Returns whether the folder has all entries of the list. Times are set last, when all content is
+// on disk, so a file with the right time is complete.
 bool CopyReceiver::IsComplete() const {
   struct stat status {};
   return ::lstat(place_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -322,7 +325,7 @@ bool CopyReceiver::IsComplete() const {
                              [this](const pb::CopyEntry& entry) { return IsThere(entry); });
 }
 
-// Acquires the lock by creating the folder, or by removing the file of an owner that has ended or
+// Acquires the lock by creating its folder, or by removing the file of an owner that has exited or
 // is silent. The file's name identifies its owner, so the file of a newer owner is never removed.
 Result<void> CopyReceiver::Lock() {
   int same_looks = 0;
@@ -368,12 +371,12 @@ Result<void> CopyReceiver::ShowLife() {
 void CopyReceiver::Unlock() {
   if (owner_.empty()) return;
   ::unlink(std::exchange(owner_, "").c_str());
-  ::rmdir(lock_.c_str());  // fails if another process has taken the lock
+  ::rmdir(lock_.c_str());  // fails if another process has acquired the lock
 }
 
 void CopyReceiver::RemoveOld() const {
-  // The own file is new. If it looks old, the clock of this node is ahead of the file server's, so
-  // nothing is removed.
+  // This process's own file is new. If it looks old, the clock of this node is ahead of the file
+  // server's clock, so no copies are removed.
   if (IsOlder(owner_, kClockSlack)) return;
   std::error_code ignored;
   std::vector<std::string> old;
@@ -405,7 +408,7 @@ Result<void> CopyReceiver::MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted) {
   return {};
 }
 
-// Creates a folder that its owner may write to until its content is complete.
+// Creates a folder to which its owner may write until its content is complete.
 Result<void> CopyReceiver::MakeFolder(const pb::CopyEntry& entry) const {
   const std::string path = PathOf(entry);
   struct stat status {};
@@ -428,7 +431,7 @@ Result<void> CopyReceiver::MakeLink(const pb::CopyEntry& entry, size_t index) co
 Result<void> CopyReceiver::MakeFile(const pb::CopyEntry& entry, size_t index,
                                     std::vector<pb::CopyPart>& wanted) {
   const std::string path = PathOf(entry);
-  if (HasContent(path, entry)) {  // only time or mode differs
+  if (HasContent(path, entry)) {  // only time or mode differs, so the content is kept
     if (::chmod(path.c_str(), entry.mode()) != 0) return Failed("set the mode of", path, errno);
     return {};
   }
@@ -489,7 +492,7 @@ Result<std::vector<pb::CopyPart>> CopyReceiver::Fetch(const std::vector<pb::Copy
   return again;
 }
 
-// Receives the missing part of a file. Returns false, and keeps nothing of the file, if its content
+// Receives the missing part of a file. Returns false and removes the received file if its content
 // differs from the list.
 Result<bool> CopyReceiver::FetchFile(const pb::CopyPart& part) {
   const pb::CopyEntry& entry = entries_[part.entry()];

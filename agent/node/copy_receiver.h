@@ -1,5 +1,5 @@
-// Receives the files and folders that the front end copies to a node (--copy). Requests only
-// missing content.
+// Receives the files and folders that the front end copies to a node (--copy). Requests only the
+// content that the node does not have.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,18 +18,17 @@
 
 namespace dslaunch {
 
-// The stream of one Copy call. Both functions block, but no longer than the other end may be
-// silent.
+// The stream of one Copy call. The functions block, but no longer than the other end may be silent.
 struct CopyPeer {
   std::function<std::optional<pb::CopyInput>()> read;  // nullopt once the stream has ended
-  std::function<bool(pb::CopyOutput)> write;           // false once the stream has ended
+  std::function<bool(pb::CopyOutput)> write;           // returns false once the stream has ended
 };
 
-// Returns the folder for copies on this node: beside the agent's file if that was copied to the
-// node, else in the user's cache folder. Fails with kIo if the account has no home.
+// Returns the folder for copies on this node. It is next to the agent's file if that was copied to
+// the node, otherwise in the user's cache folder. Fails with kIo if the account has no home.
 Result<std::string> CopiesFolder();
 
-// Returns the folder of the set of copies that is named by `key`.
+// Returns the folder of the set of copies that `key` names.
 inline std::string CopyPlace(const std::string& copies, const std::string& key) {
   return copies + "/" + key;
 }
@@ -57,8 +56,8 @@ class CopyReceiver {
   ~CopyReceiver();
   CopyReceiver(const CopyReceiver&) = delete;
 
-  // Makes the copy and returns the last output: `done` or `failure`. A failure's message does not
-  // name the node.
+  // Makes the copy and returns the last output: `done` or `failure`. The message of a failure does
+  // not name the node.
   pb::CopyOutput Run();
 
  private:
@@ -69,23 +68,23 @@ class CopyReceiver {
   bool IsUnchanged(const struct stat& status) const;
   bool IsComplete() const;
   Result<void> Lock();
-  // Reports a sign of life each second, to the front end and to processes that wait for the lock.
+  // Sends a sign of life every second, to the front end and to processes that wait for the lock.
   Result<void> ShowLife();
   void Unlock();
   void RemoveOld() const;
-  // Creates everything except files whose content must be received, which are added to `wanted`.
+  // Creates all entries except files whose content must be received. Adds these files to `wanted`.
   Result<void> MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted);
   Result<void> MakeFolder(const pb::CopyEntry& entry) const;
   Result<void> MakeLink(const pb::CopyEntry& entry, size_t index) const;
   Result<void> MakeFile(const pb::CopyEntry& entry, size_t index,
                         std::vector<pb::CopyPart>& wanted);
-  // Adds up to `size` bytes of the file to `sum`, in parts, and shows signs of life in between.
+  // Adds up to `size` bytes of the file to `sum`, in parts, and sends signs of life in between.
   // Returns the number of bytes added.
   Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
   bool HasContent(const std::string& path, const pb::CopyEntry& entry);
   Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;
-  // Fetches the parts. Returns those that must be fetched again as whole files, because the part
-  // that existed and the part that arrived do not give the listed content.
+  // Fetches the parts. Returns the parts that must be fetched again as whole files, because the
+  // part that existed and the part that arrived together do not give the listed content.
   Result<std::vector<pb::CopyPart>> Fetch(const std::vector<pb::CopyPart>& parts);
   Result<bool> FetchFile(const pb::CopyPart& part);
   Result<void> Install(const pb::CopyEntry& entry, size_t index) const;
@@ -102,11 +101,12 @@ class CopyReceiver {
   std::string parts_;
   std::string lock_;
   std::string done_;
-  std::optional<timespec> done_at_;  // time when the copies were complete; nullopt if unknown
-  std::string owner_;  // path of this process's file in the lock; empty without the lock
+  // Time when the copies were complete; nullopt if unknown.
+  std::optional<timespec> done_at_;
+  std::string owner_;  // this process's file in the lock; empty without the lock
   Deadline next_sign_ = Deadline::After(milliseconds(0));
   std::vector<pb::CopyEntry> entries_;
-  std::set<std::string> folders_;  // folders in the list
+  std::set<std::string> folders_;  // paths of the folders in the list
   uint64_t received_bytes_ = 0;
 };
 

@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Limit of the front end's silence. The front end sends a sign of life every 5 s while it waits for
-// its turn.
+// Limit of the time without a message from the front end, which sends a sign of life every 5 s
+// while it waits for its turn.
 constexpr milliseconds kSilence(60'000);
 
 }  // namespace

@@ -14,8 +14,8 @@ class CopyStream final
     : public BlockingStream<grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>, pb::CopyInput,
                             pb::CopyOutput> {
  public:
-  // Returns a reactor for gRPC that ends with the call. CopyReceiver does the work. If `allowed` is
-  // false, the call is refused.
+  // Returns a reactor for gRPC, which CopyReceiver serves and which is destroyed at the end of the
+  // call. If `allowed` is false, the call is refused.
   static grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* Serve(bool allowed);
 
   void OnCancel() override { SetEnded(); }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 16 << 10;
 
-// Parses a message. Returns false if the bytes are not a valid message.
+// Parses a message from `bytes`. Returns false if the bytes are not a valid message.
 template <class Message>
 bool Parse(std::string_view bytes, Message& message) {
   return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));

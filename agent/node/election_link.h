@@ -1,5 +1,5 @@
-// Carries votes between ElectionCore and other nodes' agents over the connections between ranks
-// (rank_link_hub.h), so each end has proved which node it is.
+// Carries votes between ElectionCore and the agents of other nodes. Uses the connections between
+// ranks (rank_link_hub.h), on which each end has proved which node it is.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -24,7 +24,7 @@ class ElectionLink {
  public:
   struct Handlers {
     std::function<void(uint32_t voter, const pb::Vote& vote)> on_vote;
-    // Called even for a voter that received its answer.
+    // Called when a voter's connection ends, even if the voter received its answer.
     std::function<void(uint32_t voter)> on_voter_gone;
     std::function<void(uint32_t candidate, const pb::VoteAnswer& answer)> on_answer;
     std::function<void(const std::string& line)> on_line;  // receives lines for the agent's log
@@ -49,10 +49,10 @@ class ElectionLink {
   RankLinkHub& hub_;
   const PeerLimits limits_;
   const Handlers handlers_;
-  // Number of the newest vote.
+  // Number of the newest vote that was sent.
   std::shared_ptr<uint64_t> newest_vote_ = std::make_shared<uint64_t>(0);
   std::unique_ptr<FramedSocket> candidate_;
-  // Connections of voters, by node, until they close.
+  // Open connections of voters, by node index.
   std::map<uint32_t, std::unique_ptr<FramedSocket>> voters_;
 };
 

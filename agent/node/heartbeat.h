@@ -1,5 +1,6 @@
-// Sends the agent's heartbeats on a separate thread, because an agent whose loop waits for a slow
-// disk is not dead. If the loop has not turned for too long, the heartbeats report it as dead.
+// Sends the agent's heartbeats on a separate thread. An agent whose loop waits for a slow disk is
+// still alive, so heartbeats continue; they report it as dead only if the loop has not run for too
+// long.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,7 @@
 
 namespace dslaunch {
 
-// Determines whether a loop is alive: whether it has turned within `patience`.
+// Determines whether a loop is alive: whether it has run within the last `patience`.
 struct LoopWatch {
   milliseconds patience{0};
   Clock::time_point turned_at;
@@ -19,16 +20,17 @@ struct LoopWatch {
 
 class Heartbeat {
  public:
-  // Called on the heartbeat thread. `loop_lives` is false if the loop has not turned for
-  // `patience`.
+  // Sends a heartbeat; called on the heartbeat thread. `loop_lives` is false if the loop has not
+  // run for `patience`.
   using Beat = std::function<void(bool loop_lives)>;
 
-  // Starts the thread, which beats at once and then every `interval`.
+  // Starts the thread, which calls `beat` at once and then every `interval`.
   Heartbeat(milliseconds interval, milliseconds patience, Beat beat);
-  // Stops the beats, and waits for a beat in progress.
+  // Stops the heartbeats, and waits for a call of `beat` in progress.
   ~Heartbeat();
 
-  // Called by the loop, more often than every `patience` while it is alive. Thread-safe.
+  // Records that the loop runs. A loop that is alive calls this more often than every `patience`.
+  // Thread-safe.
   void LoopTurned();
 
  private:

@@ -1,5 +1,5 @@
-// Keeps the result of a job on its node: in the job's folder, or in a second folder if that disk is
-// full or does not answer, so that the exit code of a detached job is not lost.
+// Stores the result of a job on its node: in the job's folder, or in a second folder if that disk
+// is full or does not respond, so that the exit code of a detached job is not lost.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 
 namespace dslaunch {
 
-// Returns JOB.NODE.result in each of `socket_folders` (SocketFolders), best first. Pure.
+// Returns the path of JOB.NODE.result in each of `socket_folders` (SocketFolders), best first.
+// Pure.
 std::vector<std::string> SecondResultFolders(const std::vector<std::string>& socket_folders,
                                              const std::string& job_id, uint32_t node_index);
 
 // Returns the second folders of this process's user: in the folders of its sockets, and in memory.
 std::vector<std::string> OwnSecondResultFolders(const std::string& job_id, uint32_t node_index);
 
-// Writes the result to `folder`, else to the first of `seconds` that can be made private to this
-// user. Returns the folder that has the result. If all fail, fails with kIo and the error of
-// `folder`.
+// Writes the result to `folder`, otherwise to the first of `seconds` that can be made private to
+// this user. Returns the folder that has the result. If no folder can be used, fails with kIo and
+// the error of `folder`.
 Result<std::string> KeepResult(const pb::JobResult& result, const std::string& folder,
                                const std::vector<std::string>& seconds);
 
-// Returns the result from the first folder that has it; nullopt if none has. `folder`: empty if the
-// job has no folder.
+// Returns the result from the first folder that has it; nullopt if no folder has it. `folder` is
+// empty if the job has no folder.
 std::optional<pb::JobResult> FindResult(const std::string& folder,
                                         const std::vector<std::string>& seconds);
 

@@ -15,7 +15,7 @@ namespace dslaunch {
 namespace {
 
 // Writes the supervisor's pid to a file if the job requests that. A signal to that pid ends all
-// ranks of this node, and so the job. Nodes on one machine share one file.
+// ranks of this node, and thus the job. Nodes on one machine share one file.
 Result<void> SavePid(const NodeJob& job, NodeOutput& output, std::optional<PidFile>& pid_file) {
   const uint32_t save_pid = job.spec().ranks().save_pid();
   if (save_pid == 0 || (job.spec().local() && job.node_index() > 0)) return {};
@@ -65,7 +65,7 @@ void NodeAgent::CarryOut(AgentActions actions) {
     ended_at_ = std::chrono::system_clock::now();
 }
 
-// --- The front end's calls ---
+// --- Calls of the front end ---
 
 pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
   pb::PrepareReply reply;
@@ -108,7 +108,8 @@ Result<void> NodeAgent::OpenAttachSocket() {
                            SocketName(request.job().job_id(), request.node_index()), serve_);
   if (socket.ok()) attach_socket_ = *std::move(socket);
   if (!request.job().detachable()) {
-    // Without --detach, only `dslaunch stacks` needs the socket, so the job runs without it.
+    // Without --detach, only `dslaunch stacks` needs the socket, so the job runs even if there is
+    // none.
     if (!socket.ok()) output_.Log("no socket for dslaunch stacks: " + socket.error().message);
     return {};
   }
@@ -230,7 +231,7 @@ pb::JobStatus NodeAgent::Status() {
   return status;
 }
 
-// --- The supervisor ---
+// --- Actions for the supervisor ---
 
 void NodeAgent::Do(agent_action::SweepOrphans& action) {
   const pb::PrepareRequest& prepare = core().job().request();
@@ -252,7 +253,7 @@ void NodeAgent::Do(agent_action::JoinRendezvous& action) {
   rendezvous_.Join(action);
 }
 
-// --- Time ---
+// --- Heartbeats and ticks ---
 
 void NodeAgent::Do(agent_action::StartHeart& action) {
   heart_ = std::make_unique<Heartbeat>(
@@ -263,12 +264,12 @@ void NodeAgent::Do(agent_action::StartHeart& action) {
 }
 
 void NodeAgent::Beat(bool loop_lives, bool tells_rendezvous) {
-  // Advances the rendezvous on this node even if the node's own part is dead, because the
-  // rendezvous has to detect that.
+  // The rendezvous has to detect that this node's own loop is dead, so the rendezvous advances even
+  // then.
   rendezvous_.TickServer();
   if (!loop_lives) return;
-  // The supervisor judges by the same heartbeats as the rendezvous, otherwise it would kill an
-  // agent that only waits for its disk.
+  // If the supervisor got other heartbeats than the rendezvous, it would kill an agent that only
+  // waits for its disk, so it gets the same.
   pb::SupervisorRequest alive;
   *alive.mutable_alive() = core().Alive(BootClock::now());
   supervisor_.Send(alive);
@@ -293,7 +294,7 @@ void NodeAgent::Tick() {
   });
 }
 
-// --- The end ---
+// --- End of the job ---
 
 void NodeAgent::Do(agent_action::WriteResult& action) {
   pb::JobResult& result = action.result;
