@@ -1,7 +1,7 @@
 #include "agent/pmix_server.h"
 
 #ifdef DSLAUNCH_HAS_PMIX_SERVER
-// The two symbols are defined in pmix_program.s.
+// These symbols are defined in pmix_program.s: the first byte of the program, and its end.
 extern "C" const char dslaunch_pmix_program[];
 extern "C" const char dslaunch_pmix_program_end[];
 

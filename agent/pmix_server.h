@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// Returns the content of the program; empty if this agent was built without it.
+// Returns the content of the program dslaunch-pmix; empty if this agent was built without it.
 std::string_view PmixServer();
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
-// Runs a node's part of one job: the I/O of AgentCore. It passes the front end's calls, the
-// supervisor's messages and the timer to the core. It carries out the core's actions, or passes
-// them to the part that is responsible. One asio loop, one thread; gRPC's threads only post to it.
+// Runs a node's part of one job by doing the I/O of AgentCore. Passes the front end's calls, the
+// supervisor's messages and the timer to the core. Carries out the core's actions, or passes them
+// to the responsible object. Uses one asio loop on one thread, to which gRPC's threads post.
 // Heartbeats have a thread of their own.
 #pragma once
 
@@ -30,14 +30,14 @@ namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd` leads to the supervisor (proto/supervisor.proto). `serve` receives further
-  // connections for the Agent service. For the other arguments, see NodeRanks.
+  // `control_fd` is the socket to the supervisor (proto/supervisor.proto). `serve` receives further
+  // connections for the Agent service. The other arguments are as for NodeRanks.
   NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd, std::string_view pmix_server,
             std::function<void(UniqueFd)> serve);
 
-  // These functions are the calls of the Agent service (proto/agent.proto). All run on the loop's
-  // thread, except Renew.
-  bool Own(const pb::OwnPart& part) { return core().job().OnOwn(part); }  // see NodeJob::OnOwn
+  // Implement the calls of the Agent service (proto/agent.proto). All run on the loop's thread,
+  // except Renew().
+  bool Own(const pb::OwnPart& part) { return core().job().OnOwn(part); }
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   pb::RenewReply Renew(const pb::RenewRequest& request);  // thread-safe
@@ -52,9 +52,9 @@ class NodeAgent {
   pb::JobStatus Status();
   SupervisorLink& supervisor() { return supervisor_; }
   EventHub& events() { return output_.events(); }
-  // Called when a viewer has read its last event, or has disconnected.
+  // Handles a viewer that has read its last event or has disconnected.
   void OnViewerOver(const EventSink* sink);
-  // Called when the Run stream has ended, because everything was sent or because it broke.
+  // Handles the end of the Run stream, because all events were sent or because the stream broke.
   void OnStreamOver();
 
  private:
@@ -69,7 +69,7 @@ class NodeAgent {
   Result<pb::PreparedNode> TryPrepare(const pb::PrepareRequest& request);
   Result<void> OpenAttachSocket();
   Result<void> TryFailover(const pb::FailoverRequest& request);
-  // Called on the heartbeat thread.
+  // Sends the heartbeats that are due; called on the heartbeat thread.
   void Beat(bool loop_lives, bool tells_rendezvous);
   void Tick();
 
@@ -86,7 +86,8 @@ class NodeAgent {
   std::unique_ptr<AttachSocket> attach_socket_;
   std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   std::optional<std::chrono::system_clock::time_point> ended_at_;
-  std::unique_ptr<Heartbeat> heart_;  // last, because the heartbeat thread uses the other members
+  // Declared last, because the heartbeat thread uses the other members.
+  std::unique_ptr<Heartbeat> heart_;
 };
 
 }  // namespace dslaunch

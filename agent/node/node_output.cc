@@ -5,7 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostAttemptEvents = 64;  // limit of NodeDone.attempts
+constexpr size_t kMostAttemptEvents = 64;  // limit of the events in NodeDone.attempts
 
 }  // namespace
 

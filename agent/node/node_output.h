@@ -1,5 +1,5 @@
 // Sends a node's reports to its front end, to viewers and to its log files, and passes events to
-// the core.
+// AgentCore.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,15 +18,15 @@
 
 namespace dslaunch {
 
-// The core and the outputs that all parts of the agent use. Used on the loop's thread.
+// The core of the agent and the outputs that all its objects use. Used on the loop's thread.
 class NodeOutput {
  public:
-  // `carry_out` carries out the core's actions.
+  // `carry_out` is called with the core's actions.
   NodeOutput(asio::io_context& loop, std::function<void(AgentActions)> carry_out)
       : loop_(loop), carry_out_(std::move(carry_out)), events_(loop) {}
 
-  // Calls `event` with the current time, to pass an event to the core. Then carries out the actions
-  // that follow.
+  // Calls `event` with the current time, so that it passes an event to the core. Then carries out
+  // the actions that follow.
   template <class Event>
   void Feed(Event event) {
     core_.front_end().SetReaders(
@@ -41,9 +41,9 @@ class NodeOutput {
   void Log(const std::string& line) { log_.Write(LogLevel::kInfo, line); }
   // Sets NodeDone.attempts to the newest events of attempts.
   void AddAttempts(pb::NodeDone& done) const;
-  // Logs `text` and shows it to the user.
+  // Logs `text` and sends it to the front end, which shows it to the user.
   void Notify(std::string text);
-  // Also writes the ranks' lines that contain given texts into one file.
+  // Begins to write the ranks' lines that contain given texts to one more file.
   void OpenFilteredLog(const pb::FilteredLogs& filtered) {
     filtered_log_.emplace(loop_, core_.job().node_name(), filtered);
   }

@@ -20,9 +20,8 @@ namespace {
 constexpr milliseconds kLookUpTimeout(3'000);
 
 // Returns the interface that leads to the host of --master_addr; nullopt if its name has no
-// address, or if there is no route to it. If the name is this node's own and there are other nodes
-// (`is_remote`), returns an empty text, because the route on this node is only the loopback
-// interface.
+// address, or if there is no route to it. On the node that the name means, the route is only the
+// loopback interface, so if there are other nodes (`is_remote`), returns an empty text.
 std::optional<std::string> InterfaceOfMaster(const std::string& master_addr, bool is_remote) {
   bool is_own_name = false;
   for (const std::string& address : FindAddresses(master_addr, kLookUpTimeout)) {
@@ -81,7 +80,8 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));
-  // Checks the binding of CORES before anything runs. The places of the devices do not affect it.
+  // The binding of CORES is checked before any rank runs. The numbers of the devices do not affect
+  // it.
   if (options.bind() != pb::RankOptions::CORES) return resolved;
   AttemptPlace all_ranks;
   all_ranks.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));
@@ -151,7 +151,8 @@ Result<std::vector<RankBinding>> NodeProgram::BindRanks(
     }
     request.gpu_nodes = *nodes;
   }
-  // Several nodes on one machine share its cores, so they are divided among the ranks of all nodes.
+  // Several nodes on one machine share its cores, so the cores are divided among the ranks of all
+  // nodes.
   const bool all_are_here = prepare.job().local() && !beside_gpus;
   request.cores.assign(options.cores().begin(), options.cores().end());
   request.ranks = static_cast<int>(all_are_here ? place.assignment.world_size() : slots);

@@ -29,16 +29,17 @@
 namespace dslaunch {
 namespace {
 
-// Interval of the checks of MASTER_PORT's listeners. Ranks that find another user's store there
-// take longer than this to use it.
+// Interval at which the listeners of MASTER_PORT are checked. Ranks that find another user's store
+// at that port take longer than this to use it.
 constexpr milliseconds kMasterPortWatch(100);
 
-// Removes old folders of jobs whose front end is another machine; a front end on this machine
-// removes its jobs' folders itself. Runs on a separate thread, because there may be many files. The
-// thread ends with this process.
+// Removes old folders of jobs whose front end is another machine, because only a front end on this
+// machine removes its jobs' folders itself. There may be many files, so this runs on a separate
+// thread, which ends with this process.
 void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
   const std::filesystem::path jobs =
-      node_folder.parent_path().parent_path().parent_path();  // JOBS of JOBS/JOB/nodes/NODE
+      // JOBS of the path JOBS/JOB/nodes/NODE.
+      node_folder.parent_path().parent_path().parent_path();
   std::thread([jobs] {
     RemoveOldJobs(jobs.string(), std::time(nullptr), SIZE_MAX, [&](const std::string& job_id) {
       std::error_code error;
@@ -68,7 +69,7 @@ NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& re
              }),
       check_(loop) {}
 
-// --- Before the job runs ---
+// --- Preparation of the job ---
 
 Result<void> NodeRanks::OpenFolder() {
   const pb::PrepareRequest& request = core_.job().request();
@@ -97,7 +98,8 @@ Result<void> NodeRanks::Describe(pb::PreparedNode& info) {
     return Error{found.error().code, core_.job().node_name() + ": " + found.error().message};
   info.set_device(pb::DEVICE_CPU);
   if (found.ok()) {
-    // If devices were chosen, all devices of the node count, because the choice is among all.
+    // Chosen devices may be any devices of the node, so all devices of the node count if devices
+    // were chosen.
     info.set_gpus(static_cast<uint32_t>(request.devices().empty() ? found->visible.size()
                                                                   : found->numbered.size()));
     info.set_device(found->device());
@@ -122,11 +124,11 @@ void NodeRanks::CheckLogs() {
   for (std::string& notice : log_keeping_->Turn(UnixMs())) out_.Notify(std::move(notice));
 }
 
-// --- Ports and connections ---
+// --- Ports and connections of the ranks ---
 
-// Reserves the port at which rank 0 will listen if it runs on this node. A user's choice applies to
-// the node that hosts the rendezvous, where rank 0 starts. Other nodes may be on the same machine
-// and so cannot have that port.
+// Reserves the port at which rank 0 will listen if it runs on this node. A port that the user chose
+// applies to the node that hosts the rendezvous, where rank 0 starts. Other nodes may be on the
+// same machine, so they get other ports.
 Result<void> NodeRanks::ReserveMasterPort() {
   master_port_ = PortReservation();
   const pb::PrepareRequest& prepare = core_.job().request();
@@ -172,8 +174,8 @@ void NodeRanks::WatchMasterPort() {
 
 void NodeRanks::OpenLinks() {
   const pb::PrepareRequest& prepare = core_.job().request();
-  // Without certificates an agent cannot distinguish the job's nodes from strangers, so ranks get
-  // no connections.
+  // Without certificates an agent cannot distinguish the job's nodes from other machines, so ranks
+  // get no connections to other nodes.
   if (core_.job().nodes().size() > 1 && prepare.credentials().cert().empty()) return;
   Result<std::unique_ptr<RankLinkHub>> hub =
       RankLinkHub::Open(loop_, prepare, core_.job().nodes().size(), folder(),
@@ -183,8 +185,8 @@ void NodeRanks::OpenLinks() {
     rank_socket_ = rank_links_->socket_path();
     return;
   }
-  // The job runs without rank links. Programs that do not use them are unaffected. For other
-  // programs this path does not exist, so they fail instead of connecting in clear text.
+  // The job runs without connections between its ranks, which programs that do not use them do not
+  // need. The path does not exist, so other programs fail instead of connecting without encryption.
   rank_socket_ = folder() + "/no-ranks.sock";
   out_.Notify(core_.job().node_name() +
               ": ranks of dslaunch train cannot connect to others here: " + hub.error().message);
@@ -205,7 +207,7 @@ RankLinkPlan NodeRanks::PlanLinks(const agent_action::PlanWorkers& plan) const {
   return links;
 }
 
-// --- MPI ---
+// --- MPI server of the ranks ---
 
 std::string NodeRanks::WhyNoPmix() const {
   if (pmix_server_.empty())
@@ -272,7 +274,7 @@ void NodeRanks::Do(agent_action::StartMpiServer&) {
 
 void NodeRanks::Do(agent_action::AskMpiServer& action) {
   if (pmix_) return pmix_->Ask(action.local_rank);
-  pb::PmixRank answer;  // without a server, the rank cannot have joined
+  pb::PmixRank answer;  // without a server, the rank cannot have called MPI_Init
   answer.set_local_rank(action.local_rank);
   answer.set_is_answer(true);
   out_.Feed([&](Clock::time_point now) { core_.mpi().OnRank(answer, now); });
@@ -282,7 +284,7 @@ void NodeRanks::CheckMpi() {
   if (pmix_ && !core_.workers().MayRanksRun()) pmix_.reset();
 }
 
-// --- stdin ---
+// --- stdin of rank 0 ---
 
 Result<void> NodeRanks::OpenStdin(pb::WorkerSpec& rank_0) {
   const pb::RankStdin& wanted = core_.job().spec().rank_stdin();
@@ -314,7 +316,7 @@ void NodeRanks::CloseStdin() {
   if (stdin_) stdin_->Close();
 }
 
-// --- An attempt ---
+// --- Ranks of an attempt ---
 
 Result<PlannedWorkers> NodeRanks::PlanRanks(const agent_action::PlanWorkers& plan) {
   AttemptPlace place;
@@ -393,7 +395,7 @@ void NodeRanks::Do(agent_action::ReservePort& action) {
   const pb::PrepareRequest& prepare = core_.job().request();
   pb::MeasureRequest request = prepare.job().node_check();
   // The check measures the first GPUs of the node, so it measures GPUs only if the ranks use the
-  // first ones.
+  // first GPUs.
   const bool uses_first_gpus = run_.device() == pb::DEVICE_CUDA && prepare.devices().empty() &&
                                !LookUpIn(program_->environment())("CUDA_VISIBLE_DEVICES");
   request.set_gpus(uses_first_gpus ? core_.job().node().slots() : 0);

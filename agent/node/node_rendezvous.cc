@@ -11,8 +11,8 @@
 namespace dslaunch {
 namespace {
 
-// Multiple of dead_ms after which the connection counts as broken, so that the core judges the
-// silence of the rendezvous first.
+// Multiple of dead_ms after which the connection counts as broken. It exceeds 1, so that the core
+// judges the silence of the rendezvous first.
 constexpr int kRendezvousPatience = 2;
 
 }  // namespace
@@ -20,7 +20,7 @@ constexpr int kRendezvousPatience = 2;
 NodeRendezvous::NodeRendezvous(asio::io_context& loop, NodeOutput& out)
     : loop_(loop), out_(out), core_(out.core()), poster_(std::make_shared<LoopPoster>(loop)) {}
 
-// Returns the limits of what the rendezvous of this job may send to this node.
+// Returns the limits of the messages that the rendezvous of this job may send to this node.
 PeerLimits NodeRendezvous::Limits() const {
   PeerLimits limits;
   limits.nodes = core_.job().nodes().size();
@@ -122,8 +122,8 @@ void NodeRendezvous::Do(agent_action::FindRendezvous& action) {
 void NodeRendezvous::Dial(const agent_action::FindRendezvous& action,
                           std::function<void(Result<RendezvousRoute>)> then) {
   const pb::PrepareRequest& prepare = core_.job().request();
-  // The search blocks for as long as it may take and cannot be ended, so its thread may outlive
-  // this agent.
+  // The search blocks and cannot be interrupted, so it runs on a thread that may outlive this
+  // agent.
   std::thread([action, then = std::move(then), poster = poster_, job_id = prepare.job().job_id(),
                credentials = prepare.credentials(),
                silent_after =
@@ -138,7 +138,8 @@ void NodeRendezvous::Dial(const agent_action::FindRendezvous& action,
 void NodeRendezvous::Join(agent_action::JoinRendezvous& action) {
   action.join.set_identity(NodeIdentity());
   if (action.in_process) route_ = {server_->InProcessChannel(), ""};
-  // A node that does not reconnect within dead_ms counts as lost, so reconnecting has that limit.
+  // A node that does not reconnect within dead_ms counts as lost, so the search for reconnecting
+  // has that limit.
   agent_action::FindRendezvous again = find_;
   again.limit = milliseconds(core_.job().timeouts().dead_ms());
   RendezvousLink::Redial redial;

@@ -1,5 +1,5 @@
-// Manages a node's connections to its rendezvous and, in an election, to other nodes, and the
-// rendezvous that the node hosts.
+// Manages a node's connections to its rendezvous and, in an election, to other nodes. Also manages
+// the rendezvous that the node hosts.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,35 +21,36 @@
 
 namespace dslaunch {
 
-// Does the I/O for the rendezvous and for elections. Used on the loop's thread, except for
-// TickServer and Beat.
+// The I/O for the rendezvous and for elections. Used on the loop's thread, except for TickServer()
+// and Beat().
 class NodeRendezvous {
  public:
   NodeRendezvous(asio::io_context& loop, NodeOutput& out);
   ~NodeRendezvous() { poster_->Close(); }
 
-  // Opens the rendezvous that this node hosts. `last`: the state of the earlier rendezvous.
+  // Opens the rendezvous that this node hosts. `last` is the state of the lost rendezvous, if there
+  // was one.
   Result<void> Open(const pb::FailoverRequest& last);
   // Returns the endpoints of the rendezvous that this node hosts; empty if it hosts no rendezvous.
   std::vector<std::string> endpoints() const;
-  // Opens the connections for votes over the connections between ranks. `hub` must outlive the
+  // Begins to send and receive votes over the connections between ranks. `hub` must outlive the
   // connections for votes.
   void OpenVotes(RankLinkHub& hub);
   void CloseVotes() { votes_.reset(); }
-  // Creates the link to the rendezvous. Precondition of this function and of all below: the job is
-  // set.
+  // Creates the link to the rendezvous. Precondition of this function and of all functions below:
+  // the job is set.
   void OpenLink();
-  // Joins the rendezvous that was found last, or this node's own. `action` contains the ports of
-  // this node.
+  // Joins the rendezvous that the last search found, or this node's own rendezvous. Adds the ports
+  // of this node to `action`.
   void Join(agent_action::JoinRendezvous& action);
-  // These functions call those of RendezvousLink.
+  // Returns the result of the function of RendezvousLink with the same name.
   const std::string& address() const { return link_->address(); }
   uint64_t round_trip_us() const { return link_->round_trip_us(); }
-  // Called when the loop has turned. Updates the content of heartbeats, and refreshes a silent
-  // connection.
+  // Updates the content of heartbeats, and refreshes a silent connection. Called at each tick of
+  // the loop.
   void Turn(std::vector<pb::Stillness> stillness);
-  // TickServer advances the time of a rendezvous on this node; Beat sends a heartbeat. The
-  // heartbeat thread calls both.
+  // Checks the time limits of a rendezvous on this node. Beat() sends a heartbeat. Both are called
+  // on the heartbeat thread.
   void TickServer();
   void Beat() { link_->Beat(); }
 
@@ -70,15 +71,17 @@ class NodeRendezvous {
   asio::io_context& loop_;
   NodeOutput& out_;
   AgentCore& core_;
-  const std::shared_ptr<LoopPoster> poster_;  // shared with threads that may outlive this object
+  const std::shared_ptr<LoopPoster> poster_;  // poster for threads that may outlive this object
   const Clock::time_point made_at_ = Clock::now();
   agent_action::FindRendezvous find_;  // request of the last search
   RendezvousRoute route_;              // result of the last search
   std::unique_ptr<RendezvousLink> link_;
-  std::unique_ptr<ElectionLink> votes_;  // null if other nodes' votes cannot reach this node
+  // Connections for votes; nullptr if other nodes' votes cannot reach this node.
+  std::unique_ptr<ElectionLink> votes_;
   Mutex server_mutex_;
-  // Written by the loop's thread only, with server_mutex_ held, so the loop's thread reads it
-  // without the mutex. The heartbeat thread reads it with the mutex held.
+  // Rendezvous that this node hosts; nullptr if it hosts none. Only the loop's thread writes this
+  // member, with server_mutex_ held, so it reads it without the mutex. The heartbeat thread reads
+  // it with the mutex held.
   std::shared_ptr<RendezvousServer> server_;
 };
 

@@ -20,7 +20,7 @@ RankLinkAction LinkTo(uint64_t session, RankLinkMessage message, UniqueFd fd) {
   return rank_link_action::Send{session, std::move(message), std::move(fd)};
 }
 
-// Returns the label if only a service uses it; empty otherwise.
+// Returns the message's label if only a service uses this label; empty otherwise.
 std::string_view ServiceOf(const RankLinkMessage& message) {
   for (const std::string_view service : {kPmixLinkLabel, kMemoryLinkLabel}) {
     if (message.label == service) return service;

@@ -1,5 +1,5 @@
-// Decides how the ranks that request connections with each other (proto/contract/rank_link.h) are
-// connected. Does no I/O: descriptors are only passed on.
+// Decides how ranks that request connections to each other (proto/contract/rank_link.h) are
+// connected. Performs no I/O: descriptors are only passed on.
 #pragma once
 
 #include <compare>
@@ -19,7 +19,7 @@
 
 namespace dslaunch {
 
-// The positions of an attempt's ranks on the nodes.
+// The nodes on which the ranks of an attempt run.
 struct RankLinkPlan {
   uint64_t attempt = 0;
   RankNumbering ranks;
@@ -28,30 +28,31 @@ struct RankLinkPlan {
 
 namespace rank_link_action {
 
-// Sends `message` to the process of the session, with the descriptor `fd` if it is valid.
+// An action that sends `message` to the process of the session, with the descriptor `fd` if it is
+// valid.
 struct Send {
   uint64_t session = 0;
   RankLinkMessage message;
   UniqueFd fd;
 };
-// Creates the two ends of a stream within this node. Then calls OnConnected(session, message, one
-// end) and OnIncoming(message, this node, the other end).
+// An action that creates the two ends of a stream within this node. It then calls
+// OnConnected(session, message, one end) and OnIncoming(message, this node, the other end).
 struct ConnectHere {
   uint64_t session = 0;
   RankLinkMessage message;
 };
-// Connects to `message.node` at the endpoints in `message.text`, and sends `message` first. Then
-// calls OnConnected or OnFailed.
+// An action that connects to `message.node` at the endpoints in `message.text`, and sends `message`
+// first. It then calls OnConnected() or OnFailed().
 struct ConnectTo {
   uint64_t session = 0;
   RankLinkMessage message;
 };
-// Ends the session; `why` is for the agent's log.
+// An action that ends the session; `why` is for the agent's log.
 struct Close {
   uint64_t session = 0;
   std::string why;
 };
-// Logs why a connection of another node was closed.
+// An action that logs why a connection from another node was closed.
 struct LogRefusal {
   std::string why;
 };
@@ -71,33 +72,34 @@ class RankLinkCore {
 
   explicit RankLinkCore(uint32_t node) : node_(node) {}
 
-  // Begins an attempt. Sessions and connections of earlier attempts end.
+  // Begins an attempt, which ends the sessions and connections of earlier attempts.
   RankLinkActions OnAttempt(RankLinkPlan plan);
 
-  // Handles a message of a local process. `endpoints`: the addresses at which other nodes reach
-  // this agent, on the network interfaces that the rank names.
+  // Handles a message of a process on this node. `endpoints` contains the addresses at which other
+  // nodes reach this agent, on the network interfaces that the rank names.
   RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
                             const std::string& endpoints);
   void OnSessionEnd(uint64_t session);
-  // Returns the number of sessions of services: of PMIx servers, and of agreements on copies in
+  // Returns the number of sessions of services, which are PMIx servers and agreements on copies in
   // memory.
   size_t service_sessions() const;
 
-  // Handles the first message of a connection from node `node`, which is known from its
-  // certificate. `node` is this node if a rank of this node dials another rank of it.
+  // Handles the first message of a connection from node `node`, which its certificate names. `node`
+  // is this node if a rank of this node connects to another rank of this node.
   RankLinkActions OnIncoming(const RankLinkMessage& message, uint32_t node, UniqueFd fd);
-  // Handle the results of ConnectHere and ConnectTo.
+  // Handles the connection that ConnectHere or ConnectTo made. OnFailed() handles a failure of
+  // ConnectTo.
   RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
   RankLinkActions OnFailed(uint64_t session, const RankLinkMessage& message, std::string why);
 
  private:
   struct Waiting {
     RankLinkMessage message;
-    uint32_t node = 0;  // node at the connection's other end
+    uint32_t node = 0;  // node at the other end of the connection
     UniqueFd fd;
   };
 
-  // The user of a session.
+  // The user of a session: a rank, or a service of a rank.
   struct Speaker {
     uint32_t rank = 0;
     std::string_view service;  // label that only this service uses; empty for the rank itself
@@ -113,7 +115,7 @@ class RankLinkCore {
 
   const uint32_t node_;
   RankLinkPlan plan_;
-  std::map<uint64_t, Speaker> speaker_of_;  // user of each session
+  std::map<uint64_t, Speaker> speaker_of_;  // user of each session, by session
   std::map<Speaker, uint64_t> session_of_;  // newest session of each user
   std::deque<Waiting> waiting_;
 };

@@ -23,20 +23,23 @@ namespace {
 
 using LocalSocket = asio::local::stream_protocol::socket;
 
-// Limits for connecting to another node's agent, and for the first message on a connection.
+// Limits of the time for connecting to another node's agent, and for the first message on a
+// connection.
 constexpr milliseconds kConnectLimit(60'000);
 constexpr milliseconds kFirstMessageLimit(10'000);
-// Limit of messages that a rank has not read; further messages end its session.
+// Limit of the messages that a rank has not read; further messages end the rank's session.
 constexpr size_t kMaxUnsent = 65'536;
-// Limit of connections of ranks from one other node: two for each pair of ranks and group of ranks.
+// Limit of the connections from ranks of one other node: two for each pair of ranks and group of
+// ranks.
 constexpr size_t kMaxOfNode = 65'536;
 
 std::string SocketNameOf(const pb::PrepareRequest& prepare) {
   return prepare.job().job_id() + "." + std::to_string(prepare.node_index()) + ".ranks.sock";
 }
 
-// Raises the limit of descriptors, because each connection to another node takes three until its
-// rank receives it. The ranks keep their own limit, because they are the supervisor's children.
+// Raises the limit of descriptors, because each connection to another node uses three descriptors
+// until its rank receives it. The ranks are the supervisor's children, so they keep their own
+// limit.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -46,7 +49,7 @@ void RaiseDescriptorLimit() {
 
 }  // namespace
 
-// A process of this node that uses the Unix socket.
+// A process of this node that is connected to the Unix socket.
 class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(RankLinkHub& hub, uint64_t id, UniqueFd connection)
@@ -66,7 +69,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
           if (self->hub_ != nullptr) self->Start();
         });
   }
-  // Sends a message. Returns false if the process has ended, or has not read for long.
+  // Sends a message. Returns false if the process has exited or does not read its messages.
   bool Send(const RankLinkMessage& message, UniqueFd fd) {
     if (unsent_.size() >= kMaxUnsent) return false;
     unsent_.push_back({EncodeRankLink(message), std::move(fd)});
@@ -84,7 +87,8 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
     UniqueFd fd;
   };
 
-  // Writes what the socket accepts now, and the rest later. Returns false if the process has ended.
+  // Writes as much as the socket accepts now, and the rest later. Returns false if the process has
+  // exited.
   bool Flush() {
     while (!unsent_.empty()) {
       Unsent& first = unsent_.front();
@@ -103,14 +107,14 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
     return true;
   }
 
-  RankLinkHub* hub_;  // null once closed
+  RankLinkHub* hub_;  // nullptr after the session was closed
   const uint64_t id_;
   LocalSocket socket_;
-  std::deque<Unsent> unsent_;  // a write is pending while this is not empty
+  std::deque<Unsent> unsent_;  // unsent messages; a write is pending unless empty
   std::array<char, kRankLinkMessageBytes> bytes_;
 };
 
-// A connection from another node's agent before its first message.
+// A connection from another node's agent that has not received its first message.
 class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
  public:
   Arrival(RankLinkHub& hub, uint64_t id, uint32_t node, UniqueFd plain)
@@ -144,7 +148,7 @@ class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
   }
 
  private:
-  RankLinkHub* hub_;  // null once closed
+  RankLinkHub* hub_;  // nullptr after the connection was closed
   const uint64_t id_;
   const uint32_t node_;
   LocalSocket socket_;
@@ -280,7 +284,7 @@ void RankLinkHub::DialToVote(const std::string& endpoint, uint32_t node, millise
 }
 
 // Returns the endpoints of this agent on `interfaces`, separated by spaces. Interfaces that a rank
-// names are preferred to the job's interface. Empty if no port is open.
+// names are preferred to the interface of the job. Empty if no port is open.
 std::string RankLinkHub::EndpointsOn(const std::string& interfaces) const {
   if (port() == 0) return "";
   std::vector<std::string> addresses;

@@ -1,5 +1,5 @@
-// Does the I/O of RankLinkCore: opens the Unix socket for this node's ranks, and the port for other
-// nodes' agents.
+// Implements the I/O of RankLinkCore: opens the Unix socket for this node's ranks and the port for
+// the agents of other nodes.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -22,11 +22,11 @@
 
 namespace dslaunch {
 
-// Gives the ranks of this node their connections to other ranks. Used on the loop's thread.
+// Provides the ranks of this node with connections to other ranks. Used on the loop's thread.
 class RankLinkHub {
  public:
   // Opens the Unix socket, in `job_folder` or else in a folder of SocketFolders(), and the port.
-  // `num_nodes`: the number of nodes of the job; with one node no port is opened. `on_line`
+  // `num_nodes` is the number of nodes of the job; a job with one node needs no port. `on_line`
   // receives lines for the agent's log.
   static Result<std::unique_ptr<RankLinkHub>> Open(asio::io_context& loop,
                                                    const pb::PrepareRequest& prepare,
@@ -37,17 +37,17 @@ class RankLinkHub {
   RankLinkHub(const RankLinkHub&) = delete;
   RankLinkHub& operator=(const RankLinkHub&) = delete;
 
-  // Returns whether a process is connected that is a rank of this node or has not identified itself
-  // yet.
+  // Returns whether a process is connected that is a rank of this node, or that has not identified
+  // itself yet.
   bool has_ranks() const { return sessions_.size() > core_.service_sessions(); }
-  // Returns the value of DSLAUNCH_RANK_SOCKET for this node's ranks.
+  // Returns the path of the socket, which this node's ranks get as DSLAUNCH_RANK_SOCKET.
   const std::string& socket_path() const { return socket_->path(); }
-  // Returns the port to which other nodes' agents connect; 0 if no port is open.
+  // Returns the port to which the agents of other nodes connect; 0 if no port is open.
   int port() const { return acceptor_ ? acceptor_->port() : 0; }
 
-  // Other nodes' connections for votes (agent/node/election_link.h) arrive at the same port.
-  // `on_voter` gets a stream of what the node sends after its first message. If `on_voter` is null,
-  // such connections are closed.
+  // Receives the data that another node sends for a vote (agent/node/election_link.h), after the
+  // first message. Such connections arrive at the same port. If there is no OnVoter, they are
+  // closed.
   using OnVoter = std::function<void(uint32_t node, UniqueFd plain)>;
   void SetOnVoter(OnVoter on_voter) { on_voter_ = std::move(on_voter); }
   void DialToVote(const std::string& endpoint, uint32_t node, milliseconds limit,
@@ -81,7 +81,7 @@ class RankLinkHub {
   const std::shared_ptr<LoopPoster> poster_;
   const uint32_t node_;
   const bool is_local_;
-  const std::string network_interface_;  // interface chosen for the job; empty if none was chosen
+  const std::string network_interface_;  // interface that was chosen for the job; empty if none was
   const std::function<void(const std::string&)> on_line_;
   RankLinkCore core_;
   OnVoter on_voter_;
@@ -89,7 +89,7 @@ class RankLinkHub {
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::unique_ptr<AttachSocket> socket_;
-  // The threads of these objects only post to the loop.
+  // Declared last, because their threads post to the loop and use no other members.
   std::unique_ptr<NodeDialer> dialer_;
   std::unique_ptr<Acceptor> acceptor_;
 };

@@ -32,8 +32,8 @@ Result<std::shared_ptr<RankStdin>> RankStdin::OpenPipe(asio::io_context& loop,
   const std::string path = folder + "/stdin";
   if (::mkfifo(path.c_str(), 0600) != 0) return Failure("make the pipe " + path);
   input->path_ = path;
-  // Opens the pipe for reading too, because opening it only for writing fails until the rank opens
-  // it.
+  // Opening a pipe only for writing fails until the rank opens the pipe, so it is opened for
+  // reading too.
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return Failure("open the pipe " + path);
   input->end_.assign(fd.Release());
@@ -98,7 +98,7 @@ void RankStdin::AddToLog(std::string_view output) {
   while (!output.empty()) {
     const ssize_t count = ::write(log_.get(), output.data(), output.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // a full disk loses output, as in any rank's log
+    if (count <= 0) return;  // a full disk loses output, as it does for any rank's log
     output.remove_prefix(static_cast<size_t>(count));
   }
 }
@@ -121,7 +121,7 @@ void RankStdin::WritePending() {
   if (pending_.empty()) {
     if (!std::exchange(ends_, false)) return;
     if (!is_terminal()) return Close();
-    const char end_of_file = 4;  // the character of Ctrl-D
+    const char end_of_file = 4;  // character that Ctrl-D sends
     pending_.assign(1, end_of_file);
   }
   sent_.swap(pending_);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLooksInLimit = 12;
 constexpr milliseconds kShortestInterval(100);
-// Variation of the interval in percent, so that looks do not follow a period of the program.
+// Random variation of the interval in percent, so that looks are not synchronous with the program.
 constexpr int kSpreadPercent = 30;
 
 }  // namespace
@@ -82,7 +82,7 @@ std::vector<pb::Stillness> RankWatch::Stillness() {
   const std::vector<AttemptWorker>& workers = out_.core().workers().ranks().all();
   std::vector<pb::Stillness> reports;
   for (size_t i = 0; i < ranks_.size() && i < workers.size(); ++i) {
-    // A failed rank is left out, because the job is not judged without a report of each rank.
+    // The job is not judged unless every rank has a report, so a failed rank gets no report.
     if (workers[i].ended && !workers[i].succeeded) continue;
     if (workers[i].ended) ranks_[i].OnEnded();
     if (auto report = ranks_[i].Report(workers[i].rank)) reports.push_back(*std::move(report));
@@ -158,7 +158,7 @@ void RankWatch::ReadExchanges(const std::vector<std::optional<RankSigns>>& signs
     const RankSigns& rank = *signs[local_rank];
     if (ranks_[local_rank].only_cpu() < kLooksBefore * interval_) continue;
     if (rank.has_gpu && place.rank == 0) {
-      // One process answers for all ranks of the job, so only the process of rank 0 is asked.
+      // One process reports for all ranks of the job, so only the process of rank 0 is asked.
       const pid_t pid = out_.core().workers().ranks().all()[local_rank].pid;
       ras_.Begin(RasAddressOf(pid),
                  [this, local_rank](const std::string& status, const std::string&) {

@@ -10,10 +10,10 @@
 namespace dslaunch {
 namespace {
 
-// Returns this machine's clock, which heartbeats carry to the rendezvous and back.
+// Returns this machine's clock in microseconds, which heartbeats carry to the rendezvous and back.
 uint64_t NowUs() { return static_cast<uint64_t>(BootClock::now().time_since_epoch().count()); }
 
-// Returns a random token, never 0.
+// Returns a random token that is never 0.
 uint64_t DrawToken() {
   std::random_device device;
   return (uint64_t{device()} << 32 | device()) | 1;
@@ -61,7 +61,7 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
         asio::post(loop_, [this, connection, checked, message = std::move(message)] {
           if (connection != connection_) return;
           if (checked.ok()) return Take(message);
-          ++connection_;  // results of the old connection are ignored
+          ++connection_;  // results of the old connection are now ignored
           on_end_("it sent " + checked.error().message);
         });
       },
@@ -70,7 +70,7 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
           if (connection == connection_) OnConnectionEnd(why);
         });
       });
-  // Sent before SwapClient(), so that they precede all heartbeats.
+  // These messages must precede all heartbeats, so they are sent before SwapClient().
   for (pb::AgentMessage& message : first) client->Send(std::move(message));
   SwapClient(std::move(client));
 }
@@ -92,8 +92,8 @@ void RendezvousLink::Take(const pb::RendezvousMessage& message) {
   on_message_(message);
 }
 
-// Resumes the stream if only its route broke. Otherwise the rendezvous has ended, so resuming is
-// impossible and the end is reported at once.
+// Resumes the stream if only its route broke. If the connection ended in another way, the
+// rendezvous has ended the stream, so the end is reported at once.
 void RendezvousLink::OnConnectionEnd(const std::string& why) {
   if (stream_token_ == 0 || !broke_ || !*broke_) return on_end_(why);
   const uint64_t connection = ++connection_;
@@ -137,7 +137,7 @@ void RendezvousLink::SwapClient(std::unique_ptr<RendezvousClient> client) {
     const MutexLock lock(beat_mutex_);
     client_.swap(client);
   }
-  client.reset();  // without the lock, because the destructor waits for pending calls
+  client.reset();  // runs without the lock, because the destructor waits for pending calls
 }
 
 void RendezvousLink::Send(uint64_t attempt, pb::AgentMessage message) {

@@ -1,4 +1,4 @@
-// Requests the stacks of this node's ranks from the supervisor, and collects its answers.
+// Requests the stacks of this node's ranks from the supervisor, and collects the answers.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -14,10 +14,11 @@
 
 namespace dslaunch {
 
-// The requests in progress. Used on the loop's thread.
+// Manages the requests in progress. Used on the loop's thread.
 class StackRequests {
  public:
-  // Limit for the answers to one request; answers that are missing by then are reported as missing.
+  // Limit for the answers to one request. Answers that have not arrived by then are reported as
+  // missing.
   static constexpr milliseconds kLimit{10'000};
 
   using Send = std::function<void(const pb::SupervisorRequest&)>;
@@ -28,15 +29,15 @@ class StackRequests {
   enum class Kind {
     kFrames,        // stacks with Python frames
     kNative,        // stacks with Python, C and C++ frames
-    kSharedMemory,  // only a signature of shared memory; see Look.shared_memory
+    kSharedMemory,  // signature of shared memory only (Look.shared_memory)
   };
 
-  // Calls `done` once with the stacks of each of `places`, in the same order. If `places` is empty,
-  // calls `done` at once; otherwise never from inside this call.
+  // Calls `done` once with the stacks of the ranks in `places`, in the same order. If `places` is
+  // empty, calls `done` at once; otherwise never from inside this call.
   void Begin(std::vector<RankPlace> places, Kind kind, Done done);
 
-  // Handles an answer: limits its size and checks its numbers. Ignores an answer that was not
-  // requested.
+  // Handles an answer of the supervisor: limits its size and checks its numbers. Ignores an answer
+  // that was not requested.
   void OnLooked(pb::Looked& looked);
 
  private:
@@ -50,7 +51,7 @@ class StackRequests {
   };
   struct Asked {
     uint64_t request = 0;
-    size_t index = 0;  // index in Request::ranks
+    size_t index = 0;  // index of the rank in Request::ranks
   };
 
   void Finish(uint64_t request);
@@ -59,7 +60,7 @@ class StackRequests {
   const Send send_;
   std::map<uint64_t, Request> requests_;
   uint64_t last_request_ = 0;
-  std::map<uint64_t, Asked> asked_;  // indexed by Look.number
+  std::map<uint64_t, Asked> asked_;  // requested looks by their Look.number
   uint64_t last_number_ = 0;
 };
 

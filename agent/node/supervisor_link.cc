@@ -13,7 +13,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kBetweenLooks(1'000);
-constexpr size_t kMaxThreadLines = 8;  // limit of lines for each rank that hangs
+constexpr size_t kMaxThreadLines = 8;  // limit of the lines shown for each rank that hangs
 
 }  // namespace
 

@@ -17,8 +17,8 @@
 
 namespace dslaunch {
 
-// The agent's end of the control socket. Passes all events except answers to looks to the core.
-// Used on the loop's thread, except for Send.
+// The agent's end of the control socket. Passes all events to the core, except answers to looks.
+// Used on the loop's thread, except for Send().
 class SupervisorLink {
  public:
   SupervisorLink(asio::io_context& loop, int control_fd, NodeOutput& out);
@@ -37,9 +37,9 @@ class SupervisorLink {
  private:
   void OnMessage(std::string_view bytes);
   void OnGone();
-  // Looks at a rank repeatedly until `seen` has action.looks entries, then reports them.
+  // Looks at a rank repeatedly until `seen` has action.looks entries, and then reports the entries.
   void Inspect(agent_action::InspectWorker action, std::vector<pb::RankStacks> seen);
-  // Reads the content of a rank's Flight Recorder and, for the node's first rank, also the report
+  // Reads the content of a rank's Flight Recorder. For the node's first rank, also reads the report
   // of NCCL's RAS.
   void ReadFlight(const agent_action::InspectWorker& action);
   void ReadRas(pb::Inspected inspected);

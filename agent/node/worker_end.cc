@@ -18,8 +18,8 @@
 namespace dslaunch {
 namespace {
 
-// Tolerance for the clock of the kernel's log, which drifts from the system's clock by some seconds
-// a month.
+// Tolerance for the clock of the kernel's log, which differs from the system's clock by some more
+// seconds every month.
 constexpr milliseconds kClockSlack(60'000);
 
 void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
@@ -33,7 +33,7 @@ void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
   ended.set_log_path(std::move(log));
 }
 
-// Returns the message that torchelastic's @record wrote; empty if the program does not use it.
+// Returns the message that torchelastic's @record wrote; empty if the program does not use @record.
 std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   const std::string path = worker.folder + "/error.json";
   std::error_code missing;
@@ -45,8 +45,8 @@ std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   return message.value_or("");
 }
 
-// Collects the facts about memory. Lack of memory ends a process only by SIGKILL, so a worker that
-// ended otherwise may have lost a process that it had started.
+// Returns the facts about memory. Lack of memory ends a process only by SIGKILL, so for a worker
+// that ended in another way, the facts are about processes that it had started.
 OutOfMemoryInfo MemoryInfo(const pb::WorkerExited& exited, const AttemptWorker& worker,
                            const WorkerLife& life, std::string_view last_lines) {
   OutOfMemoryInfo info;
@@ -75,7 +75,8 @@ std::string PlaceOfCoreDump(pid_t pid, const std::string& cwd) {
                        !uses_pid.starts_with('0'), cwd, pid);
 }
 
-// Adds the interpreter to an error about a missing module, because another interpreter may have it.
+// Returns `evidence` with the interpreter's path if it is about a missing module, because another
+// interpreter may have the module.
 std::string WithInterpreter(std::string evidence, const std::string& python) {
   if (python.empty() || !evidence.starts_with("ModuleNotFoundError")) return evidence;
   return evidence + " (it was run by " + python + ")";

@@ -12,21 +12,21 @@
 
 namespace dslaunch {
 
-// Facts about a worker besides its end.
+// Facts about a worker that do not depend on how it ended.
 struct WorkerLife {
   uint64_t attempt = 0;
   std::string cwd;                   // working directory of the worker
-  Clock::time_point started_at;      // time of the start or a little earlier
-  uint64_t out_of_memory_kills = 0;  // out-of-memory kills on the node before the start
-  std::string python;                // Python interpreter of the worker; empty if none is known
+  Clock::time_point started_at;      // time of the worker's start, or a little earlier
+  uint64_t out_of_memory_kills = 0;  // out-of-memory kills on the node until the worker started
+  std::string python;                // Python interpreter of the worker; empty if unknown
 };
 
-// Returns the end of a worker. For a failure, the result has the last lines of the worker's stderr,
-// or of its stdout if stderr is empty, whether the worker is a victim, whether memory ran out, and
-// where its core dump is. A worker that failed while it was being stopped counts as failed if its
-// output has an error of its own: a program that leaves the process group last ends later than the
-// ranks that it leaves behind. Reads files of the worker and of the kernel, which takes some
-// milliseconds.
+// Returns the event for a worker's end. For a failure, the event has the last lines of the worker's
+// stderr, or of its stdout if stderr is empty, whether the worker is a victim, whether memory ran
+// out, and where its core dump is. A worker that failed while it was being stopped counts as failed
+// if its output has an error of its own, because a program that leaves the process group last ends
+// later than the ranks whose connections it breaks. Reads files of the worker and of the kernel,
+// which takes some milliseconds.
 WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life);
 

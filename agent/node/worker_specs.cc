@@ -16,8 +16,8 @@
 namespace dslaunch {
 namespace {
 
-// Variables that only some ranks get. If the node's environment has them, this job was started by a
-// rank of another job, whose descriptors are not open in this process.
+// Variables that only some ranks get. If the node's environment has them, a rank of another job
+// started this job, and that rank's descriptors are not open in this process, so they are removed.
 constexpr std::string_view kOwnDescriptors[] = {kStoreFdVariable, kMemoryFdsVariable,
                                                 kMemoryCheckpointVariable};
 
@@ -33,8 +33,9 @@ void Set(Environment& environment, const std::string& name, const std::string& v
 }
 
 // Returns the variables for the devices that a slot's program may see. As with DeepSpeed, every
-// rank of a node sees all its devices and uses the one of its LOCAL_RANK, unless the rank may see
-// only that device. Devices that were chosen are also set for programs on CPUs.
+// rank of a node sees all of the node's devices and uses the device of its LOCAL_RANK, unless the
+// rank may see only that device. If devices were chosen, the variables are also set for programs on
+// CPUs.
 Result<std::vector<std::pair<std::string, std::string>>> VisibleDevices(
     const pb::JobSpec& job, const WorkerPlan& plan, const Environment& environment, uint32_t slot) {
   using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -73,7 +74,7 @@ std::string LocalRankArgument(const ResolvedProgram& program, int local_rank) {
   return program.local_rank_option + "=" + std::to_string(local_rank);
 }
 
-// Gives each worker the variables of its rank, and all workers together the rest of the node's
+// Sets for each worker the variables of its rank, and once for all workers the rest of the node's
 // environment.
 void SetEnvironments(const Environment& environment, const std::vector<WorkerEnv>& workers,
                      pb::SpawnWorkers& spawn) {
@@ -112,8 +113,8 @@ WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_no
                        const AttemptPlace& place, const Environment& environment, int cores,
                        const std::vector<Accelerator>& numbered) {
   WorkerPlan plan{place, own_node.slots(), own_node.name(), cores};
-  // Several nodes on one machine share its devices, so each node's first device is that of its
-  // first rank.
+  // Several nodes on one machine share its devices, so the first device of each node is that of the
+  // node's first rank.
   const uint32_t first_device = prepare.job().local() ? place.assignment.first_rank() : 0;
   plan.devices_given =
       !prepare.devices().empty() || (place.device != pb::DEVICE_CPU && first_device > 0);
@@ -184,7 +185,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPla
   for (const std::string& argument : program.argv) spawn.add_argv(argument);
   spawn.set_memory_files(job.ranks().program().memory_checkpoint() > 0);
   spawn.set_own_argv_at(static_cast<uint32_t>(program.local_rank_at));
-  std::vector<WorkerEnv> workers;  // indexed by slot
+  std::vector<WorkerEnv> workers;  // environment variables of each worker, indexed by slot
   std::optional<bool> takes_pipes;
   const bool by_routes = plan.network_interface && plan.network_interface->empty();
   const std::optional<std::string> interface =

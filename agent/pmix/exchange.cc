@@ -59,7 +59,7 @@ pmix_action::Send PmixExchange::SendTo(uint32_t node_rank, pb::PmixMessage messa
   return {is_hub() ? node_rank : 0, std::move(message)};
 }
 
-// --- Fences ---
+// --- Fences of local ranks and of other nodes ---
 
 PmixActions PmixExchange::OnLocalFence(uint64_t id, std::vector<uint32_t> ranks, std::string data) {
   PmixActions actions;
@@ -115,7 +115,7 @@ Result<void> PmixExchange::OnPart(uint32_t from_node, pb::FencePart part, PmixAc
   return {};
 }
 
-// Returns whether every node that has not ended has sent its part.
+// Returns whether every node that has not ended has sent its data for the fence.
 bool PmixExchange::IsOver(const Gathering& gathering) const {
   return std::ranges::all_of(gathering.missing,
                              [this](uint32_t node) { return gone_.contains(node); });
@@ -157,7 +157,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
   }
   for (const FenceKey& key : over)
     EndGathering(key, std::move(gatherings_.extract(key).mapped()), actions);
-  // All open fences and requests go through the hub, so they fail.
+  // All open fences and requests go through the hub, so they fail when the hub ends.
   if (node_rank == 0) {
     for (const auto& [key, id] : std::exchange(local_fences_, {}))
       actions.push_back(pmix_action::EndFence{id, "", kGone});
@@ -168,7 +168,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
     if (is_over) actions.push_back(pmix_action::EndRequest{id, "", kGone});
     return is_over;
   });
-  // The requesting node does not see that the other node has ended, so the hub answers.
+  // The requesting node does not detect that the other node has ended, so the hub answers.
   std::erase_if(forwarded_, [&](const auto& entry) {
     const pb::ModexRequest& request = entry.second;
     const bool is_unanswered = node_of_[request.rank()] == node_rank;
@@ -178,7 +178,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
   return actions;
 }
 
-// --- Values of single ranks ---
+// --- Requests for the values of single ranks ---
 
 PmixActions PmixExchange::OnLocalRequest(uint64_t id, uint32_t rank) {
   PmixActions actions;
@@ -214,7 +214,8 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
                                      PmixActions& actions) {
   if (request.rank() >= world_size()) return NotOurs("a request for a rank that is not in the job");
   const uint32_t owner = node_of_[request.rank()];
-  // The hub verifies the sender. The other nodes trust the hub, because it forwards all requests.
+  // The hub verifies the sender of a request. It forwards all requests, so the other nodes trust
+  // the hub.
   const bool is_true = is_hub() ? request.from_node() == from_node && owner != from_node
                                 : owner == node_rank_ && request.from_node() != node_rank_ &&
                                       request.from_node() <= node_of_.back();

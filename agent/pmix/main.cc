@@ -1,7 +1,6 @@
-// Implements dslaunch-pmix: the server of a node's MPI ranks (mpi_server.h) with OpenPMIx's
-// library. It is a separate program because the library is shared and the agent is static. The
-// agent starts it with a connection to the agent as stdin. The program exits when that connection
-// ends.
+// Implements dslaunch-pmix, the server of a node's MPI ranks (mpi_server.h) with OpenPMIx's
+// library. The library is shared and the agent is static, so this is a separate program. The agent
+// starts it with a connection to the agent as stdin. The program exits when that connection ends.
 #include <cstdio>
 #include <cstring>
 

@@ -43,7 +43,8 @@ class MpiServer {
 
  private:
   // Ends the process without OpenPMIx's orderly shutdown, which would wait for ranks that have
-  // exited. Removes the folder, which the agent also does, because the agent may have been killed.
+  // exited. Removes the folder, which usually the agent does, because the agent may have been
+  // killed.
   [[noreturn]] void End() {
     std::error_code ignored;
     if (!job_.folder().empty()) std::filesystem::remove_all(job_.folder(), ignored);
@@ -154,8 +155,8 @@ class MpiServer {
     CarryOut(pmi_->OnClosed(local_rank));
   }
 
-  // Ranks that wait for this rank get an error only after a delay. So the rank's agent learns first
-  // that the rank has ended, and reports that as the first cause.
+  // The rank's agent must learn first that the rank has ended, so that it reports the end as the
+  // first cause. Ranks that wait for this rank therefore get an error only after a delay.
   void OnPmiClosed(uint32_t local_rank) {
     const auto delay = std::make_shared<asio::steady_timer>(loop_, kClosedDelay);
     delay->async_wait(
@@ -249,10 +250,10 @@ class MpiServer {
   const PmixLibrary* const library_;
   pb::PmixJob job_;
   bool has_started_ = false;
-  std::vector<pb::PmixReport> unsent_;       // reports from before the start
-  std::vector<pb::PmixRank::State> states_;  // indexed by local rank
+  std::vector<pb::PmixReport> unsent_;       // reports to send after the start
+  std::vector<pb::PmixRank::State> states_;  // state of each rank, indexed by local rank
   std::unique_ptr<PmixExchange> exchange_;
-  std::unique_ptr<PeerLinks> links_;  // null if the job has one node, and before OnJob()
+  std::unique_ptr<PeerLinks> links_;  // nullptr before OnJob(), and if the job has one node
   std::unique_ptr<PmiCore> pmi_;
   PmiSockets pmi_sockets_;
   FramedSocket agent_;
@@ -261,10 +262,10 @@ class MpiServer {
 }  // namespace
 
 int RunMpiServer(const PmixLibrary* library, const char* process_name) {
-  // Sets a readable process name, because the program may run from memory or as a mode of another
-  // program.
+  // The program may run from memory or as a mode of another program, so a readable process name is
+  // set.
   prctl(PR_SET_NAME, process_name);
-  // Ignores the signals of a graceful kill, because the ranks may use this process until they exit.
+  // The ranks may use this process until they exit, so the signals of a graceful kill are ignored.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE})
     std::signal(signal, SIG_IGN);
   asio::io_context loop(1);

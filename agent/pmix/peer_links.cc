@@ -49,8 +49,8 @@ void PeerLinks::ReadAgent() {
   agent_.async_wait(agent_.wait_read, [this](std::error_code error) {
     std::array<char, kRankLinkMessageBytes> bytes;
     while (!error) {
-      // Reads no further than this message, so that a descriptor belongs to the message with which
-      // it arrived.
+      // A descriptor belongs to the message with which it arrived, so no bytes after this message
+      // are read.
       const long got = ReceiveWithFd(agent_.native_handle(), bytes.data(),
                                      kRankLinkMessageBytes - partial_.size(), partial_fd_);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadAgent();
@@ -88,8 +88,8 @@ void PeerLinks::OnAgentMessage(const RankLinkMessage& message, UniqueFd fd) {
   }
 }
 
-// Reports a failure, unless on_ready was called. After that the agent is no longer needed, because
-// the connections to other servers stay open.
+// Reports a failure, unless on_ready was called. After that, the agent is not needed any more,
+// because the connections to other servers stay open.
 void PeerLinks::Fail(const std::string& why) {
   if (!std::exchange(is_ready_, true)) handlers_.on_ready(Error{ExitCode::kUnavailable, why});
 }

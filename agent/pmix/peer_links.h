@@ -1,5 +1,5 @@
-// Connects the PMIx servers of a job's nodes. Each server dials the server of node rank 0 through
-// its agent, as a rank dials another (proto/contract/rank_link.h).
+// Connects the PMIx servers of a job's nodes. Each server connects to the server of node rank 0
+// through its agent, as a rank connects to another rank (proto/contract/rank_link.h).
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,15 +18,15 @@
 
 namespace dslaunch {
 
-// The connections of one server. Used on the loop's thread.
+// The connections of one PMIx server to others. Used on the loop's thread.
 class PeerLinks {
  public:
   struct Handlers {
-    // Called once: with success when this server can send to those that it needs, else with
-    // kUnavailable and the reason.
+    // Called once: with success when this server can send to the servers that it needs, otherwise
+    // with kUnavailable and the reason.
     std::function<void(Result<void>)> on_ready;
     std::function<void(uint32_t node_rank, pb::PmixMessage message)> on_message;
-    // Called when no more messages arrive from that node.
+    // Called when no more messages will arrive from that node.
     std::function<void(uint32_t node_rank)> on_gone;
   };
 
@@ -34,16 +34,15 @@ class PeerLinks {
 
   // Connects to the agent. Blocks briefly. Reports success or failure through on_ready.
   void Open();
-  // Sends a message, or keeps the message until that node has connected. Does nothing after the
-  // node's end.
+  // Sends a message, or stores it until that node has connected. Does nothing after the node's end.
   void Send(uint32_t node_rank, const pb::PmixMessage& message);
-  // Disconnects a node that sent an invalid message.
+  // Closes the connection to a node that sent an invalid message.
   void Drop(uint32_t node_rank);
 
  private:
   struct Peer {
     std::unique_ptr<FramedSocket> socket;
-    std::vector<pb::PmixMessage> unsent;  // messages from before the connection
+    std::vector<pb::PmixMessage> unsent;  // messages to send once the node has connected
     bool is_gone = false;
   };
 
@@ -58,10 +57,10 @@ class PeerLinks {
   const pb::PmixJob& job_;
   Handlers handlers_;
   asio::local::stream_protocol::socket agent_;
-  std::string partial_;  // beginning of a message from the agent
+  std::string partial_;  // incomplete message from the agent
   UniqueFd partial_fd_;  // descriptor that arrived with `partial_`
   bool is_ready_ = false;
-  std::map<uint32_t, Peer> peers_;  // peers by node rank
+  std::map<uint32_t, Peer> peers_;  // servers of other nodes, by node rank
 };
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ Error NotPmi(std::string what) { return {ExitCode::kBadInput, std::move(what)}; 
 
 using Words = std::map<std::string, std::string, std::less<>>;
 
-// Splits a line into words KEY=VALUE; a word without "=" is a key without a value.
+// Returns the words KEY=VALUE of a line; a word without "=" is a key without a value.
 Words WordsOf(std::string_view line) {
   Words words;
   while (!line.empty()) {
@@ -145,8 +145,8 @@ std::string PmiCore::Get(const Words& words) const {
   const std::string_view key = WordIn(words, "key");
   const auto found = values_.find(key);
   if (found != values_.end()) return "cmd=get_result rc=0 msg=success value=" + found->second;
-  // A mapping that is too long is left out: a library then determines by itself which ranks share a
-  // node.
+  // Without a mapping, a library determines by itself which ranks share a node, so a mapping that
+  // is too long is omitted.
   if (key == kMappingKey && mapping_.size() <= kMaxValueBytes)
     return "cmd=get_result rc=0 msg=success value=" + mapping_;
   return "cmd=get_result rc=-1 msg=no_rank_has_put_this_key value=unknown";

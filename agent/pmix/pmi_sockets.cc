@@ -30,7 +30,7 @@ Result<void> PmiSockets::Add(uint32_t local_rank, UniqueFd fd, bool is_connected
   else
     rank->listener.assign(protocol, fd.get(), error);
   if (error) return Error{ExitCode::kIo, "take the socket of a rank: " + error.message()};
-  static_cast<void>(fd.Release());  // the rank's object owns the descriptor
+  static_cast<void>(fd.Release());  // the rank's object now owns the descriptor
   ranks_[local_rank] = rank;
   if (is_connected) {
     Begin(local_rank, rank);
@@ -53,7 +53,7 @@ void PmiSockets::Begin(uint32_t local_rank, const std::shared_ptr<Rank>& rank) {
 void PmiSockets::Read(uint32_t local_rank, const std::shared_ptr<Rank>& rank) {
   asio::async_read_until(rank->connection, asio::dynamic_buffer(rank->input, max_line_bytes_ + 1),
                          '\n', [this, local_rank, rank](std::error_code error, size_t bytes) {
-                           if (!rank->connection.is_open()) return;  // closed by this side
+                           if (!rank->connection.is_open()) return;  // Close() was called
                            if (error) return End(local_rank);
                            const std::string line = rank->input.substr(0, bytes - 1);
                            rank->input.erase(0, bytes);

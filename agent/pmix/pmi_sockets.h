@@ -1,5 +1,5 @@
-// Holds the connections of a node's ranks to its PMI server. The supervisor makes one for each rank
-// before it starts the rank, which inherits the connection as PMI_FD.
+// Manages the connections of a node's ranks to the node's PMI server. The supervisor makes one
+// connection for each rank before it starts the rank, which inherits the connection as PMI_FD.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,21 +18,22 @@ namespace dslaunch {
 // Reads lines from the ranks and sends lines to them. Used on the loop's thread.
 class PmiSockets {
  public:
-  // Callbacks, which may call Send() and Close().
+  // Callbacks for the ranks' lines and for ends of connections. They may call Send() and Close().
   struct Handlers {
-    // Called with a line without its newline.
+    // Called with a line of a rank, without its newline.
     std::function<void(uint32_t local_rank, std::string_view line)> on_line;
-    std::function<void(uint32_t local_rank)> on_closed;  // called once, unless Close() was called
+    // Called once at the end of a connection, unless Close() was called.
+    std::function<void(uint32_t local_rank)> on_closed;
   };
 
   // A rank that sends a line longer than `max_line_bytes` is disconnected.
   PmiSockets(asio::io_context& loop, size_t max_line_bytes, Handlers handlers);
   ~PmiSockets();
 
-  // Adds the connection of a rank or, unless `is_connected`, the socket that listens for the
+  // Adds the connection of a rank or, unless `is_connected`, the socket that listens for that
   // connection. Fails with kIo.
   Result<void> Add(uint32_t local_rank, UniqueFd fd, bool is_connected);
-  // Sends a line. Disconnects a rank that does not read its answers.
+  // Sends a line to a rank. Disconnects the rank if it does not read its answers.
   void Send(uint32_t local_rank, const std::string& line);
   void Close(uint32_t local_rank);
 

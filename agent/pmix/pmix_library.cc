@@ -24,15 +24,15 @@
 namespace dslaunch {
 namespace {
 
-// The socket at which the library is to listen; -1 once the library listens there.
+// Socket at which the library must listen; -1 once the library listens at it.
 int g_listener = -1;
-// The library's descriptor of that socket once it listens; -1 before.
+// The library's own descriptor of that socket once it listens; -1 before.
 std::atomic<int> g_rank_socket = -1;
 std::atomic<bool> g_ranks_are_registered = false;
 
 constexpr milliseconds kReadyLimit(20'000);
-// A list of pmix_info_t. It is built by hand, because the library's own helpers differ between
-// versions 4.0 and 5. The library copies its arguments.
+// A list of pmix_info_t. The library's own helpers differ between versions 4.0 and 5, so the list
+// is built without them. The library copies its arguments.
 class InfoList {
  public:
   void AddNumber(const char* key, uint32_t number) {
@@ -70,11 +70,11 @@ class InfoList {
   }
 
   std::vector<pmix_info_t> infos_;
-  std::deque<std::string> texts_;         // a deque, so that elements do not move
-  std::deque<pmix_data_array_t> arrays_;  // a deque, so that elements do not move
+  std::deque<std::string> texts_;  // values of the entries; a deque, so that they do not move
+  std::deque<pmix_data_array_t> arrays_;  // nested lists; a deque, so that they do not move
 };
 
-// The library's callback for the answer to a request.
+// The callback by which the library receives the answer to a request.
 struct Ticket {
   pmix_modex_cbfunc_t answer = nullptr;
   void* context = nullptr;
@@ -89,10 +89,10 @@ struct Server {
   std::map<uint64_t, Ticket> tickets DSL_GUARDED_BY(mutex);
 };
 
-// Returns the process's single server, because the library has one instance per process and its
-// calls have no context.
+// Returns the process's single server. The library has one instance per process and its calls have
+// no context, so the server is global.
 Server& TheServer() {
-  // Never destroyed, because the library's threads may outlive main().
+  // The library's threads may outlive main(), so the server is never destroyed.
   static Server* const server = new Server;
   return *server;
 }
@@ -127,7 +127,7 @@ pmix_status_t OnFinalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// Reports the abort. The rank exits next, and its agent reports the exit code.
+// Reports the abort. The rank then exits, and its agent reports the exit code.
 pmix_status_t OnAbort(const pmix_proc_t* proc, void*, int status, const char*, pmix_proc_t*, size_t,
                       pmix_op_cbfunc_t, void*) {
   if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
@@ -174,14 +174,14 @@ pmix_status_t OnEvent(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, pmix
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// Accepts all requests. The library itself removes the files that ranks name, but refuses to do so
-// if its host rejects such requests.
+// Accepts all requests. The library itself removes the files that ranks name, but only if its host
+// accepts such requests.
 pmix_status_t OnJobControl(const pmix_proc_t*, const pmix_proc_t*, size_t, const pmix_info_t*,
                            size_t, pmix_info_cbfunc_t, void*) {
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// --- Calls of the library ---
+// --- Calls of the library's functions ---
 
 Error Refused(const std::string& step, pmix_status_t status) {
   return {ExitCode::kUnavailable, "OpenPMIx: " + step + ": " + PMIx_Error_string(status)};
@@ -204,7 +204,8 @@ void OnAnswer(pmix_status_t status, void* context) {
   (*answer)->changed.NotifyAll();
 }
 
-// Calls `call(answer, context)`, a function of the library, and waits for its answer.
+// Calls `call(answer, context)`, which calls a function of the library, and waits for its answer.
+// Returns the error of the call or of the answer.
 template <class Call>
 Result<void> Await(const std::string& step, Call call) {
   const auto answer = std::make_shared<Answer>();
@@ -212,7 +213,7 @@ Result<void> Await(const std::string& step, Call call) {
   const pmix_status_t status = call(&OnAnswer, context.get());
   if (status == PMIX_OPERATION_SUCCEEDED) return {};
   if (status != PMIX_SUCCESS) return Refused(step, status);
-  static_cast<void>(context.release());  // OnAnswer releases the context
+  static_cast<void>(context.release());  // OnAnswer deletes the context
   const MutexLock lock(answer->mutex);
   if (!answer->changed.WaitFor(answer->mutex, kReadyLimit, [&answer]() DSL_REQUIRES(answer->mutex) {
         return answer->is_there;
@@ -296,7 +297,7 @@ Result<void> RegisterJob(const pb::PmixJob& job) {
     for (uint32_t local_rank = 0; local_rank < place.ranks(); ++local_rank) {
       const uint32_t rank = place.first_rank() + local_rank;
       InfoList& of_rank = ranks.emplace_back();
-      // The rank comes first, because the library assigns the entries that follow to it.
+      // The library assigns the entries that follow a rank to that rank, so the rank comes first.
       of_rank.AddRank(PMIX_RANK, rank);
       of_rank.AddNumber(PMIX_APPNUM, 0);
       of_rank.AddRank(PMIX_APP_RANK, rank);
@@ -360,9 +361,10 @@ void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
 
 }  // namespace dslaunch
 
-// Replaces the C library's bind(), because the library creates its own socket and cannot be given
-// one. Ranks look for a socket that already listens, so that socket replaces the first one that the
-// library binds. The dynamic linker finds this function first because it is in the program.
+// Replaces the C library's bind(). OpenPMIx's library creates its own socket and cannot be given
+// one, but ranks look for a socket that already listens. So that socket replaces the first socket
+// that the library binds. The dynamic linker finds this function first because it is in the
+// program.
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
                                                            socklen_t size) noexcept {
   const bool is_tcp = address->sa_family == AF_INET || address->sa_family == AF_INET6;
@@ -374,8 +376,8 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
 }
 
 // Replaces the C library's accept(). The library's listening thread would refuse a rank that is not
-// registered yet, and the first rank has connected before this program was started, so accepting
-// waits for the registration.
+// registered yet, and the first rank has connected before this program was started. So accepting
+// waits until the ranks are registered.
 extern "C" __attribute__((visibility("default"))) int accept(int socket, sockaddr* address,
                                                              socklen_t* size) {
   if (socket == dslaunch::g_rank_socket) dslaunch::g_ranks_are_registered.wait(false);
@@ -396,7 +398,7 @@ Result<void> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
   const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
   for (uint32_t local_rank = 0; registered.ok() && local_rank < own.ranks(); ++local_rank)
     registered = RegisterRank(own.first_rank() + local_rank, job.uri());
-  g_ranks_are_registered = true;  // also after a failure, so that the library refuses the ranks
+  g_ranks_are_registered = true;  // set also after a failure, so that the library refuses the ranks
   g_ranks_are_registered.notify_all();
   return registered;
 }
@@ -425,7 +427,7 @@ void AskPmixLibrary(const pb::ModexRequest& request) {
   auto context = std::make_unique<pb::ModexRequest>(request);
   const pmix_status_t status = PMIx_server_dmodex_request(&proc, &OnReply, context.get());
   if (status == PMIX_SUCCESS) {
-    static_cast<void>(context.release());  // OnReply releases the context
+    static_cast<void>(context.release());  // OnReply deletes the context
     return;
   }
   OnReply(status, nullptr, 0, context.release());

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostDevices = 64;
 
-// Removes and returns the next word of a line; empty at its end.
+// Removes and returns the first word of a line; empty at the end of the line.
 std::string_view TakeNext(std::string_view& line) {
   line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
   const std::string_view word = line.substr(0, line.find(' '));

@@ -1,5 +1,5 @@
-// Measures the speed of the GPUs by running dslaunch-train, because the static agent cannot load
-// CUDA.
+// Measures the speed of the GPUs. The static agent cannot load CUDA, so it runs dslaunch-train for
+// that.
 #pragma once
 
 #include <string>
@@ -12,14 +12,16 @@
 
 namespace dslaunch {
 
-// Runs `trainer`, the absolute path of dslaunch-train, for all devices that it sees. Returns an
-// empty list if it sees none. Errors are written for users. Blocks for at most `patience`.
+// Runs `trainer`, the absolute path of dslaunch-train, and returns the speed of all devices that
+// the program sees; empty if it sees none. Error messages are for users. Blocks for at most
+// `patience`.
 Result<std::vector<pb::DeviceSpeed>> MeasureDevices(const std::string& trainer,
                                                     milliseconds patience);
 
-// Parses the output of `dslaunch-train bench devices`: lines of "device", the number, and four
-// rates per second (operations of a product of matrices, bytes to the device, from it, and within
-// its memory). Skips other lines, because the trainer is not trusted. Pure.
+// Returns the speeds in the output of `dslaunch-train bench devices`: lines of "device", the
+// number, and four rates per second (operations of a matrix product, bytes to the device, bytes
+// from the device, and bytes within the device's memory). The trainer is not trusted, so other
+// lines are skipped. Pure.
 std::vector<pb::DeviceSpeed> ParseDeviceSpeeds(std::string_view output);
 
 }  // namespace dslaunch

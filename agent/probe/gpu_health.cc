@@ -22,7 +22,7 @@ struct Holder {
   std::string text;
 };
 
-// Returns the process that uses most memory of each GPU, by UUID.
+// Returns the process that uses the most memory of each GPU, by the GPU's UUID.
 std::map<std::string, Holder, std::less<>> ReadHolders(std::string_view apps) {
   std::map<std::string, Holder, std::less<>> holders;
   while (!apps.empty()) {
@@ -51,7 +51,7 @@ GpuHealthReport AskOnce(const std::string& nvidia_smi) {
     report.trouble = gpus.error().message;
     return report;
   }
-  // Without the list of processes, the memory in use is still known, so an error is ignored.
+  // The memory in use is known even without the list of processes, so an error is ignored.
   const Result<std::string> apps = Ask(nvidia_smi, kGpuAppsQuery);
   report.gpus = ParseGpuHealth(*gpus, apps.ok() ? *apps : "");
   return report;

@@ -1,4 +1,4 @@
-// Examines the state of NVIDIA's GPUs before a job uses them, as nvidia-smi reports it.
+// Examines the state of NVIDIA's GPUs, as nvidia-smi reports it, before a job uses them.
 #pragma once
 
 #include <string>
@@ -10,24 +10,24 @@
 
 namespace dslaunch {
 
-// A GPU with this much memory in use is not free. The driver itself uses some hundred MB.
+// Memory in use from which a GPU counts as not free. The driver itself uses some hundred MB.
 inline constexpr uint64_t kFreeGpuUsesBytes = uint64_t{1} << 30;
 
 struct GpuHealthReport {
   std::vector<pb::GpuHealth> gpus;
-  std::string trouble;  // why the GPUs could not be examined; empty on success
+  std::string trouble;  // reason why the GPUs could not be examined; empty on success
 };
 
 // Runs `nvidia_smi`, an absolute path, repeatedly until the first `wanted` GPUs are free or `wait`
-// has passed. If the path is empty, returns an empty report. Blocks for at most `wait` and a few
-// seconds.
+// has passed, and returns the last report. If the path is empty, returns an empty report. Blocks
+// for at most `wait` and a few seconds.
 GpuHealthReport ExamineGpus(const std::string& nvidia_smi, uint32_t wanted, milliseconds wait);
 
 // Returns whether the first `wanted` GPUs are free. Pure.
 bool AreFree(const std::vector<pb::GpuHealth>& gpus, uint32_t wanted);
 
-// Parses nvidia-smi's output, which is not trusted. `gpus`: the answer to kGpuHealthQuery. `apps`:
-// the answer to kGpuAppsQuery. Pure.
+// Returns the state of the GPUs in the output of nvidia-smi, which is not trusted. `gpus` is the
+// answer to kGpuHealthQuery, and `apps` the answer to kGpuAppsQuery. Pure.
 inline constexpr char kGpuHealthQuery[] =
     "--query-gpu=index,uuid,memory.total,memory.used,ecc.errors.uncorrected.volatile.total,"
     "retired_pages.pending,clocks_throttle_reasons.hw_thermal_slowdown,"

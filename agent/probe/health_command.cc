@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns the last line that is not empty; empty if there is none.
+// Returns the last line that is not empty; empty if there is no such line.
 std::string LastLine(std::string_view output) {
   while (output.ends_with('\n')) output.remove_suffix(1);
   return SanitizeForTerminal(output.substr(output.rfind('\n') + 1));

@@ -5,8 +5,9 @@
 
 namespace dslaunch {
 
-// Runs the command without a shell, in the node's environment and the folder /. The check is passed
-// if the command exits with 0. At the time limit, the command and its process group are killed.
+// Runs the command without a shell, in the node's environment and the folder /, and returns the
+// result. The check is passed if the command exits with 0. At the time limit, the command and its
+// process group are killed.
 pb::HealthResult RunHealthCommand(const pb::HealthCommand& command);
 
 }  // namespace dslaunch

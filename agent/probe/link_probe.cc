@@ -35,8 +35,8 @@ constexpr milliseconds kPingTime(50);
 
 using Microseconds = std::chrono::microseconds;
 
-// Waits until `fd` is ready for `events`. Returns false at the deadline, and once `stop` is
-// readable. `stop`: -1 for none.
+// Waits until `fd` is ready for `events`. Returns false at the deadline, or once `stop` is
+// readable. `stop` is -1 if it is not used.
 bool WaitFor(int fd, short events, int stop, Deadline deadline) {
   while (true) {
     std::array<pollfd, 2> fds = {{{fd, events, 0}, {stop, POLLIN, 0}}};
@@ -47,12 +47,12 @@ bool WaitFor(int fd, short events, int stop, Deadline deadline) {
   }
 }
 
-// A socket with nonblocking calls, whose waits end at a deadline or when `stop` is readable.
+// A socket with non-blocking calls. Waits end at a deadline or when `stop` is readable.
 struct Link {
   int fd = -1;
   int stop = -1;
 
-  // Returns the number of bytes read; 0 at the end of the stream, after an error and at the
+  // Returns the number of bytes read; 0 at the end of the stream, after an error, and at the
   // deadline.
   size_t ReadSome(char* data, size_t size, Deadline deadline) const {
     while (true) {
@@ -94,8 +94,9 @@ struct Received {
   }
 };
 
-// Reads until the end of the window, which begins with the first byte. Counts bytes only after the
-// first third, when TCP has found its speed and a rate limit has used up its burst.
+// Returns the amount of data that arrives until the end of the window, which begins with the first
+// byte. TCP must first reach its speed, and a rate limit may allow a burst, so bytes in the first
+// third do not count.
 Received Receive(const Link& link, milliseconds window, Deadline deadline) {
   std::vector<char> chunk(kChunkBytes);
   Received received;
@@ -116,7 +117,7 @@ Received Receive(const Link& link, milliseconds window, Deadline deadline) {
       last = now;
     }
   }
-  // If the link stalls until the end of the window, the time until that end counts.
+  // A link may stall until the end of the window, so the time until that end counts too.
   const Clock::time_point until = end.Expired() ? Clock::now() : last;
   if (begin) {
     received.us =
@@ -125,7 +126,7 @@ Received Receive(const Link& link, milliseconds window, Deadline deadline) {
   return received;
 }
 
-// Sends until the end of the window, or until the peer answers or disconnects.
+// Sends data until the end of the window, or until the peer answers or disconnects.
 void SendFor(const Link& link, milliseconds window) {
   const std::vector<char> chunk(kChunkBytes);
   const Deadline end = Deadline::After(window);
@@ -144,7 +145,7 @@ uint64_t GetNumber(const char* from) {
   return number;
 }
 
-// Serves one connection. `over`: the end of the whole service.
+// Serves one connection. `over` is the deadline of the whole service.
 void Serve(const Link& link, const std::string& token, Deadline over) {
   std::string greeting(token.size() + 4, '\0');
   if (!link.Read(greeting.data(), greeting.size(), Deadline::After(kGreetingTimeout).Earlier(over)))
@@ -165,8 +166,8 @@ void Serve(const Link& link, const std::string& token, Deadline over) {
     PutNumber(received.bytes, answer.data());
     PutNumber(received.us, answer.data() + 8);
     if (!link.Write(answer.data(), answer.size(), deadline)) return;
-    // Reads the rest, because closing with unread data would reset the connection and lose the
-    // answer.
+    // Closing a socket with unread data would reset the connection and lose the answer, so the rest
+    // is read.
     ::shutdown(link.fd, SHUT_WR);
     std::vector<char> chunk(kChunkBytes);
     while (link.ReadSome(chunk.data(), chunk.size(), deadline) > 0) {
@@ -194,7 +195,7 @@ void AcceptUntil(UniqueFd listener, UniqueFd stop, const std::string& token, Dea
   }
 }
 
-// Listens on a free port of all addresses and sets `port`.
+// Returns a socket that listens on a free port of all addresses, and sets `port`.
 Result<UniqueFd> Listen(int& port) {
   for (const int family : {AF_INET6, AF_INET}) {  // IPv4 too, because the node may lack IPv6
     UniqueFd listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -216,7 +217,8 @@ Result<UniqueFd> Listen(int& port) {
   return Error{ExitCode::kUnavailable, "cannot open a TCP port: " + ErrnoText(errno)};
 }
 
-// Connects to a numeric endpoint. The text of an error is the system's message.
+// Connects to a numeric endpoint and returns the socket. The message of an error is the system's
+// text.
 Result<UniqueFd> Connect(const std::string& endpoint, Deadline deadline) {
   const auto fails = [](const std::string& why) { return Error{ExitCode::kUnavailable, why}; };
   addrinfo hints{};
@@ -249,7 +251,8 @@ class LinkClient {
         window_ms_(std::clamp<uint32_t>(request.window_ms(), 1, kMostWindowMs)),
         deadline_(deadline) {}
 
-  // Returns the shortest round trip, or why the endpoint was not reached or did not answer.
+  // Returns the shortest round trip in nanoseconds, or the reason why the endpoint was not reached
+  // or did not answer.
   Result<uint64_t> RoundTripNs(const std::string& endpoint) {
     DSL_TRY_ASSIGN(const UniqueFd socket, Open(endpoint, 'P'));
     const Link link{socket.get(), -1};
@@ -313,7 +316,8 @@ class LinkClient {
   const Deadline deadline_;
 };
 
-// Measures the starvation of both ends, this thread and the server's, and returns the larger one.
+// Measures how long this thread and the server's thread wait for a processor, and returns the
+// larger value.
 class EndsStarvation {
  public:
   EndsStarvation(LinkClient& client, const std::string& endpoint)

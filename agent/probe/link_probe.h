@@ -1,4 +1,4 @@
-// Measures the speed of the network between two nodes: one serves, the other measures.
+// Measures the speed of the network between two nodes, of which one serves and the other measures.
 //
 // A connection begins with the token and a newline, a mode ('P', 'U', 'D' or 'S') and a window of
 // two bytes (milliseconds, big-endian). P: the server returns each byte. U: the client sends, and
@@ -16,25 +16,25 @@
 
 namespace dslaunch {
 
-// Serves one connection at a time on a separate thread.
+// Serves one connection at a time, on a separate thread.
 class LinkServer {
  public:
   LinkServer() = default;
   ~LinkServer() { Stop(); }
   LinkServer(const LinkServer&) = delete;
 
-  // Listens on a free port of all addresses, after stopping an earlier server.
+  // Listens on a free port of all addresses, after stopping the server of an earlier call.
   pb::ServeLinkReply Start(const pb::ServeLinkRequest& request);
 
-  // Closes the port and the connection.
+  // Closes the port and the current connection.
   void Stop();
 
  private:
-  UniqueFd stop_;  // closing this descriptor ends the thread
+  UniqueFd stop_;  // descriptor that ends the thread when it is closed
   std::thread thread_;
 };
 
-// Measures the round trip and the speed in both directions at the first endpoint that answers.
+// Returns the round trip and the speed in both directions at the first endpoint that answers.
 // Blocks for at most the request's patience.
 pb::LinkMeasurement MeasureLink(const pb::MeasureLinkRequest& request);
 
