@@ -1,9 +1,9 @@
-// Replaces functions of the C library in a statically linked dslaunch-agent that would load
-// libraries of the node. Those may belong to another glibc and crash the agent. Static programs of
-// glibc load libraries to resolve names (NSS) and in dlopen. The agent needs neither: it gets only
-// numeric addresses, looks accounts up through base/os/accounts.h, and runs nvidia-smi for GPUs.
-// The callers are the agent's numeric lookups, and parts of gRPC, c-ares and OpenSSL that the agent
-// does not need.
+// Replaces functions of the C library that would load libraries of the node into a statically
+// linked dslaunch-agent. These libraries may belong to another glibc and crash the agent. Static
+// programs of glibc load libraries to resolve names (NSS) and in dlopen. The agent needs neither:
+// it gets only numeric addresses, looks up accounts through base/os/accounts.h, and runs nvidia-smi
+// for GPUs. The callers are the agent's numeric lookups, and parts of gRPC, c-ares and OpenSSL that
+// the agent does not need.
 #include <arpa/inet.h>
 #include <dlfcn.h>  // for Dl_info
 #include <net/if.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-// Holds the result of getaddrinfo in one allocation.
+// The result of getaddrinfo in one allocation.
 struct NumericAddress {
   addrinfo info{};
   sockaddr_storage address{};
@@ -33,7 +33,8 @@ bool ReadNumber(std::string_view text, uint32_t& number) {
   return status == std::errc() && end == text.data() + text.size();
 }
 
-// Reads the scope of an address, such as "eth0" of "fe80::1%eth0" or "2" of "fe80::1%2".
+// Reads the scope of an address, such as "eth0" in "fe80::1%eth0" or "2" in "fe80::1%2", as the
+// index of an interface. Returns false if there is no such interface.
 bool ReadScope(const std::string& scope, uint32_t& index) {
   index = if_nametoindex(scope.c_str());
   return index != 0 || ReadNumber(scope, index);
@@ -54,8 +55,8 @@ bool ReadAddress(std::string_view host, sockaddr_storage& address) {
          ReadScope(std::string(host.substr(percent + 1)), v6.sin6_scope_id);
 }
 
-// Sets the address for a missing host: the wildcard address if `passive`, else the loopback
-// address.
+// Sets the address to use if no host is given: the wildcard address if `passive`, otherwise the
+// loopback address.
 void SetDefaultAddress(int family, bool passive, sockaddr_storage& address) {
   if (family == AF_INET6) {
     auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
@@ -79,8 +80,8 @@ bool Put(const std::string& text, char* to, socklen_t size) {
 
 extern "C" {
 
-// Supports only numeric hosts and ports and returns one result. Fails with EAI_NONAME for other
-// hosts.
+// Supports only numeric hosts and ports, and returns a single result. Fails with EAI_NONAME for
+// other hosts.
 int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** result) {
   uint32_t port = 0;
   if (service != nullptr && (!ReadNumber(service, port) || port > UINT16_MAX)) return EAI_SERVICE;
@@ -159,7 +160,8 @@ int getservbyport_r(int, const char*, servent*, char*, size_t, servent** result)
   return ENOENT;
 }
 
-void* __wrap_dlopen(const char*, int) { return nullptr; }  // linked with --wrap=dlopen
+// Takes the place of dlopen by the linker option --wrap=dlopen.
+void* __wrap_dlopen(const char*, int) { return nullptr; }
 void* dlsym(void*, const char*) { return nullptr; }
 int dlclose(void*) { return -1; }
 char* dlerror() {

@@ -12,19 +12,20 @@
 
 namespace dslaunch {
 
-// Runs one check at a time. Used on the loop's thread. The loop must outlive abandoned threads.
+// Runs one check of this node at a time. Used on the loop's thread. The loop must outlive abandoned
+// threads.
 class NodeCheck {
  public:
-  // `unfit`: why the node is unfit, from FaultsOf(); empty if it is fit.
+  // Receives the reason why the node is unfit, from FaultsOf(); empty if the node is fit.
   using Done = std::function<void(std::string unfit)>;
 
   explicit NodeCheck(asio::io_context& loop) : loop_(loop) {}
 
-  // Measures the node by `request` on a separate thread. Calls `done` once, never from inside this
-  // call. After `limit`, calls `done` with that as the reason and abandons the thread, because a
-  // broken driver or disk may block the thread forever.
+  // Measures the node as `request` describes, on a separate thread. Calls `done` once, never from
+  // inside this call. A broken driver or disk may block the thread forever, so after `limit` the
+  // thread is abandoned, and `done` is called with the timeout as the reason.
   void Begin(pb::MeasureRequest request, milliseconds limit, Done done);
-  // Forgets the check in progress, whose `done` is then not called.
+  // Abandons the check in progress, whose `done` is then not called.
   void Cancel() { run_.reset(); }
 
  private:
@@ -33,7 +34,7 @@ class NodeCheck {
   void Finish(const Run& run, std::string unfit);
 
   asio::io_context& loop_;
-  std::shared_ptr<Run> run_;  // null while no check runs
+  std::shared_ptr<Run> run_;  // check in progress; nullptr if there is none
 };
 
 }  // namespace dslaunch

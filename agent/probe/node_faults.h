@@ -1,4 +1,5 @@
-// Judges a node by its own measurement, without comparing it with other nodes. Pure.
+// Judges a node by its own measurement, without comparing the node with other nodes. All functions
+// are pure.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,13 @@
 namespace dslaunch {
 
 struct NodeFault {
-  std::string check;  // name of the check: one or two words
+  std::string check;  // name of the check, one or two words
   std::string seen;
   std::string hint;
 };
 
-// Returns why the node cannot run ranks: a failed health command, a folder that cannot be written
-// to, and faults of the first `gpus` GPUs. Empty if there is no fault.
+// Returns the reasons why the node cannot run ranks: a failed health command, a folder that cannot
+// be written to, and faults of the first `gpus` GPUs. Empty if the node has no fault.
 std::vector<NodeFault> FaultsOf(const pb::NodeMeasurement& measured, uint32_t gpus);
 
 }  // namespace dslaunch

@@ -20,7 +20,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kMostTime(2'000);  // limit for the processor, and for the memory
+constexpr milliseconds kMostTime(2'000);  // limit of the time for each of processor and memory
 constexpr milliseconds kFolderTime(200);
 constexpr milliseconds kFolderTestTime(1);
 constexpr milliseconds kFolderPatience(5'000);
@@ -58,8 +58,8 @@ void MeasureGpus(const pb::MeasureRequest& request, pb::NodeMeasurement& measure
   GpuHealthReport report = ExamineGpus(FindNvidiaSmi(), request.gpus(), wait);
   measured.set_gpu_trouble(report.trouble);
   for (pb::GpuHealth& gpu : report.gpus) *measured.add_gpus() = std::move(gpu);
-  // A GPU that another program uses is not measured, because it would be slow, and the measurement
-  // would slow that program down.
+  // A GPU that another program uses would be slow, and the measurement would slow that program
+  // down, so such a GPU is not measured.
   const std::vector<pb::GpuHealth> gpus(measured.gpus().begin(), measured.gpus().end());
   if (request.trainer().empty() || gpus.empty() || !AreFree(gpus, request.gpus())) return;
   Result<std::vector<pb::DeviceSpeed>> speeds = MeasureDevices(request.trainer(), kDevicePatience);

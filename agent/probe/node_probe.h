@@ -5,9 +5,9 @@
 
 namespace dslaunch {
 
-// Measures folders, health command, processor, memory and GPUs, one after another, so that none
-// disturbs another. Leaves nothing on the node. Blocks for the request's times and a few seconds
-// more.
+// Returns the measurement of folders, health command, processor, memory and GPUs. Measures one
+// after another, so that no measurement disturbs another. Leaves no files on the node. Blocks for
+// the times in the request and a few seconds more.
 pb::NodeMeasurement MeasureNode(const pb::MeasureRequest& request);
 
 }  // namespace dslaunch

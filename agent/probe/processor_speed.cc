@@ -55,7 +55,7 @@ ThreadSpeed Multiply(milliseconds duration) {
   Clock::time_point slice = begin;
   while (slice - begin < duration) {
     for (int i = 0; i < kProductsPerSlice; ++i) MultiplyInto(a, b, c);
-    a[0] = std::min(c[0], 1.0f);  // keeps the compiler from dropping the products
+    a[0] = std::min(c[0], 1.0f);  // keeps the compiler from removing the products
     const Clock::time_point now = Clock::now();
     speed.best_slice_s = std::min(speed.best_slice_s, FloatSeconds(now - slice).count());
     slice = now;
@@ -99,7 +99,7 @@ MemorySpeed MeasureMemory(milliseconds duration) {
   Clock::time_point pass = begin;
   size_t turn = 0;
   while (pass - begin < duration) {
-    from[turn++ % kCopyBytes] = std::byte{2};  // keeps the compiler from dropping copies
+    from[turn++ % kCopyBytes] = std::byte{2};  // keeps the compiler from removing the copies
     std::memcpy(to, from, kCopyBytes);
     const Clock::time_point now = Clock::now();
     best_s = std::min(best_s, FloatSeconds(now - pass).count());

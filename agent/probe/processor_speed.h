@@ -1,4 +1,4 @@
-// Measures the speed of the processor and of the memory by a short calculation.
+// Measures the speed of the processor and of the memory by short computations.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 namespace dslaunch {
 
 struct ProcessorSpeed {
-  uint64_t core_flops = 0;          // operations per second of the slowest thread in its best slice
-  uint32_t cpu_share_permille = 0;  // processor time of all threads / their elapsed time
+  uint64_t core_flops = 0;  // operations per second of the slowest thread, in its best slice
+  uint32_t cpu_share_permille = 0;  // processor time of all threads divided by their elapsed time
 };
 
-// Multiplies matrices on `threads` threads for `duration`, in slices of about a millisecond. Other
-// programs rarely disturb the best slice. They lower the share of processor time instead, as a
-// cgroup's quota does. Blocks for `duration`. Precondition: threads > 0.
+// Returns the speed of matrix products on `threads` threads during `duration`, in slices of about a
+// millisecond. Other programs rarely disturb the best slice, but they lower the share of processor
+// time, as a cgroup's quota does. Blocks for `duration`. Precondition: threads > 0.
 ProcessorSpeed MeasureProcessor(int threads, milliseconds duration);
 
 struct MemorySpeed {
-  uint64_t bytes_per_s = 0;       // bytes copied in the best pass, per second; 0 without 32 MiB
+  uint64_t bytes_per_s = 0;  // speed of copying in the best pass; 0 without 32 MiB of free memory
   uint32_t starved_permille = 0;  // part of the time in which the thread waited for a processor
 };
 
-// Copies memory for `duration`, which blocks as long.
+// Returns the speed of copying memory during `duration`. Blocks for `duration`.
 MemorySpeed MeasureMemory(milliseconds duration);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Measures whether a thread had to wait for a processor while it measured something else.
+// Measures whether a thread had to wait for a processor during another measurement.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Returns the nanoseconds that the calling thread has waited for a processor since it began; 0 if
-// the kernel does not count them.
+// Returns how long the calling thread has waited for a processor since it began, in nanoseconds; 0
+// if the kernel does not count this time.
 inline uint64_t RunDelayNs() {
   const std::string text = ReadWhole("/proc/thread-self/schedstat").value_or("");
   std::string_view rest = text;
@@ -20,14 +20,14 @@ inline uint64_t RunDelayNs() {
   return TakeNumber(rest);
 }
 
-// Returns the part of `elapsed` that `delay_ns` is, in thousandths.
+// Returns `delay_ns` divided by `elapsed`, in thousandths.
 inline uint32_t StarvedPermille(uint64_t delay_ns, Clock::duration elapsed) {
   const auto ns =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
   return ns == 0 ? 0 : static_cast<uint32_t>(std::min<uint64_t>(1000, delay_ns * 1000 / ns));
 }
 
-// Measures how long the calling thread waits for a processor.
+// Measures how long the calling thread waits for a processor, from the construction of this object.
 class StarvationMeter {
  public:
   uint32_t Permille() const {

@@ -15,9 +15,9 @@ namespace dslaunch {
 int RunRelay(const std::string& nonce, const std::string& build_id) {
   if (!WriteHello(nonce, build_id)) return ToInt(ExitCode::kIo);
   prctl(PR_SET_NAME, "dslaunch-relay");
-  // Slurm ends a step by sending signals to all of its processes. The relay has to survive them
-  // while the nodes stop in order, so it handles them. If it ignored them, its programs would
-  // inherit that.
+  // Slurm ends a step by sending signals to all of its processes. The relay has to survive these
+  // signals while the nodes stop in order. Programs would inherit ignored signals, so the relay
+  // handles them instead.
   for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2})
     std::signal(signal, [](int) {});
   asio::io_context loop(1);

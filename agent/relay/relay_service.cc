@@ -27,8 +27,8 @@ namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
 constexpr size_t kStderrTailBytes = 4096;
-// Limits the wait for output after a program's exit, because a child that it left behind may hold
-// stdout open.
+// Limit of the wait for output after a program's exit. A child that the program left may keep
+// stdout open, so the end of stdout may never come.
 constexpr milliseconds kLastOutputWithin(500);
 constexpr char kOwnExecutable[] = "/proc/self/exe";
 
@@ -44,8 +44,9 @@ std::string TailOf(const UniqueFd& file) {
 
 }  // namespace
 
-// Handles one call. gRPC's threads only post to the loop. At most one read, one write and the
-// finish are pending. The object is destroyed on the loop's thread once gRPC has released it.
+// Handles one call that runs a program. gRPC's threads only post to the loop. At most one read, one
+// write and the finish are pending. The object is destroyed on the loop's thread once gRPC has
+// released it.
 class RelayService::Program final
     : public grpc::ServerBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
       public std::enable_shared_from_this<Program> {
@@ -104,8 +105,8 @@ class RelayService::Program final
     }
     asio::async_write(socket_, asio::buffer(input_.data()),
                       [self = shared_from_this()](std::error_code, size_t) {
-                        // Ignores a failed write, because a program that reads no more input
-                        // reports that by its exit.
+                        // A program that reads no more input reports that by its exit, so a failed
+                        // write is ignored.
                         if (!self->is_finished_) self->StartRead(&self->input_);
                       });
   }
@@ -164,7 +165,7 @@ class RelayService::Program final
     StartWrite(&output_);
   }
 
-  // Ends the call once the program has exited and its output has ended.
+  // Ends the call if the program has exited and its output has ended.
   void End() {
     if (!has_output_ended_ || !wait_status_ || is_writing_) return;
     timer_.cancel();
@@ -185,7 +186,7 @@ class RelayService::Program final
 
   void Cancel() {
     if (pid_ > 0 && !is_agent_)
-      ::kill(-pid_, SIGKILL);  // the process group exists because the program is not reaped yet
+      ::kill(-pid_, SIGKILL);  // the process group exists, because the program is not reaped yet
     CloseSocket();
     FinishOnce(grpc::Status::CANCELLED);
   }
@@ -197,14 +198,14 @@ class RelayService::Program final
 
   RelayService& service_;
   std::shared_ptr<Program> self_;  // keeps the object until gRPC has released it
-  // The program's stdout, and its stdin unless that is a file.
+  // Socket for the program's stdout, and for its stdin unless that is a file.
   asio::local::stream_protocol::socket socket_;
   asio::steady_timer timer_;
   UniqueFd stderr_;
   pb::ProgramInput input_;
   pb::ProgramOutput output_;
   std::array<char, kChunkBytes> chunk_;
-  pid_t pid_ = -1;  // -1 before the start and once the program is reaped
+  pid_t pid_ = -1;  // process ID; -1 before the start and after the program was reaped
   bool is_agent_ = false;
   bool has_started_ = false;
   bool has_output_ended_ = false;

@@ -13,11 +13,11 @@
 namespace dslaunch {
 
 // Runs programs for the front end. Calls are posted to the loop and run on its thread. That thread
-// starts the programs; when it ends, all of them except the agent get SIGTERM.
+// starts the programs; when it ends, all programs except the agent get SIGTERM.
 class RelayService final : public pb::Relay::CallbackService {
  public:
-  // `loop` must outlive the service, and the service must outlive every call. Handles SIGCHLD and
-  // reaps the programs.
+  // Handles SIGCHLD and reaps the programs. `loop` must outlive the service, and the service must
+  // outlive every call.
   explicit RelayService(asio::io_context& loop);
   ~RelayService() override;
 
@@ -31,7 +31,7 @@ class RelayService final : public pb::Relay::CallbackService {
 
   asio::io_context& loop_;
   asio::signal_set child_ended_;
-  std::map<pid_t, std::weak_ptr<Program>> programs_;  // running programs by process ID
+  std::map<pid_t, std::weak_ptr<Program>> programs_;  // running programs, by process ID
 };
 
 }  // namespace dslaunch

@@ -12,11 +12,11 @@ namespace dslaunch {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
-constexpr double kMostMebibytes = 1 << 30;  // limit of memory: a pebibyte
+constexpr double kMostMebibytes = 1 << 30;  // limit of a memory size in MiB: one PiB
 constexpr double kMostWatts = 1e6;
-constexpr double kMostCount = 1e15;  // largest count; exact in a double
+constexpr double kMostCount = 1e15;  // limit of a count; exact in a double
 
-// The name is the last field because it may contain a comma.
+// A name may contain a comma, so it is the last field.
 constexpr std::string_view kFields[] = {
     "index",
     "uuid",
@@ -30,7 +30,7 @@ constexpr std::string_view kFields[] = {
     "ecc.errors.corrected.volatile.total",
     "ecc.errors.uncorrected.volatile.total",
 };
-// The field was renamed in driver 535, which accepts both names.
+// Driver 535 renamed the field and accepts both names, so older drivers get the old name.
 constexpr std::array<std::string_view, kDeviceQueries> kThrottleField = {
     "clocks_throttle_reasons.active", "clocks_event_reasons.active", ""};
 

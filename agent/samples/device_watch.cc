@@ -23,7 +23,7 @@ namespace {
 constexpr milliseconds kAnotherStart(30'000);
 constexpr milliseconds kSilence(15'000);  // besides two intervals; a node's first answer takes long
 constexpr milliseconds kEndsWithin(50);   // limit for an exit, which usually takes a millisecond
-constexpr size_t kMaxLineBytes = 1024;    // the rest of a longer line is ignored
+constexpr size_t kMaxLineBytes = 1024;    // limit of a line; the rest of a longer line is ignored
 constexpr size_t kMaxDevices = 256;
 
 }  // namespace
@@ -37,7 +37,8 @@ struct DeviceWatch::Output {
 
 void DeviceWatch::Turn(milliseconds every, Clock::time_point now) {
   Reap();
-  if (output_ && every != every_) {  // the interval is an argument of the program
+  // The interval is an argument of the program, so a new interval needs a new process.
+  if (output_ && every != every_) {
     Kill();
     not_before_.reset();
   }
@@ -77,7 +78,8 @@ void DeviceWatch::Start(Clock::time_point now) {
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
   UniqueFd reader(ends[0]);
   const UniqueFd writer(ends[1]);
-  // Makes the program's end of the pipe blocking, because programs expect that of standard output.
+  // Programs expect that writing to standard output blocks, so the program's end of the pipe is
+  // made blocking.
   ::fcntl(writer.get(), F_SETFL, 0);
   SpawnSpec spec;
   spec.executable = program;
@@ -137,7 +139,7 @@ void DeviceWatch::OnLine(std::string_view line) {
     devices_.push_back({*std::move(device), heard_at_});
 }
 
-// Starts the program again with another query, or sets `trouble_`. The program ends by itself only
+// Starts the program again with another query, or sets `trouble_`. The program exits by itself only
 // if it cannot work.
 void DeviceWatch::OnEnd() {
   Kill();
@@ -160,8 +162,8 @@ void DeviceWatch::Kill() {
   Reap();
 }
 
-// Reaps the killed processes that have ended. A process in a call of a broken driver ends when that
-// call returns, which may be never.
+// Reaps those killed processes that have exited. A process in a call of a broken driver exits only
+// when that call returns, which may never happen.
 void DeviceWatch::Reap() {
   std::erase_if(unreaped_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }

@@ -13,10 +13,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kSectorBytes = 512;  // unit of diskstats, for disks with any size of sectors
+// Unit of /proc/diskstats, whatever the size of a disk's sectors.
+constexpr uint64_t kSectorBytes = 512;
 
-// Returns the ticks in which cores worked: all but "idle" and "iowait", the fourth and fifth
-// number. The times of guests are part of "user" and "nice".
+// Returns the clock ticks in which cores worked: all times except "idle" and "iowait", the fourth
+// and fifth number. The times of guests are included in "user" and "nice", so they are not added.
 uint64_t BusyTicks(std::string_view stat) {
   std::string_view line = TakeLine(stat);
   if (TakeWord(line) != "cpu") return 0;
@@ -30,7 +31,7 @@ uint64_t BusyTicks(std::string_view stat) {
 
 void AddNetwork(std::string_view text, pb::MachineSample& sample) {
   TakeLine(text);
-  TakeLine(text);  // the second of two lines of headings
+  TakeLine(text);  // skips the second line of column headings
   uint64_t received = 0, sent = 0;
   while (!text.empty()) {
     std::string_view line = TakeLine(text);
@@ -49,7 +50,7 @@ void AddNetwork(std::string_view text, pb::MachineSample& sample) {
 }
 
 // Returns whether `name` is a whole disk. Excludes partitions, memory, and devices that pass their
-// work on to disks which are counted themselves (md, dm, loop).
+// work on to other disks, which are counted themselves (md, dm, loop).
 bool IsWholeDisk(std::string_view name) {
   const bool ends_with_digit =
       !name.empty() && std::isdigit(static_cast<unsigned char>(name.back())) != 0;
@@ -65,7 +66,7 @@ void AddDisks(std::string_view text, pb::MachineSample& sample) {
   while (!text.empty()) {
     std::string_view line = TakeLine(text);
     TakeWord(line);
-    TakeWord(line);  // major and minor number of the device
+    TakeWord(line);  // skips the device's major and minor number
     if (!IsWholeDisk(TakeWord(line))) continue;
     TakeWord(line);
     TakeWord(line);

@@ -1,4 +1,4 @@
-// Samples this node while a receiver of its events requests samples.
+// Takes samples of this node while a receiver of its events requests samples.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -19,18 +19,18 @@ class NodeSampler {
  public:
   static constexpr milliseconds kShortestInterval{250};
 
-  // `ranks` returns the current ranks; `emit` receives the samples. Both are called from the loop
-  // only. `find`: see DeviceWatch.
+  // `ranks` returns the current ranks, and `emit` receives the samples. Both are called from the
+  // loop only. `find` is as for DeviceWatch.
   NodeSampler(asio::io_context& loop, std::function<const AttemptWorkers&()> ranks,
               std::function<void(pb::NodeSample)> emit, DeviceWatch::Find find);
 
-  // Samples as `wanted` requests from now on. A change takes effect at once, with a sample soon
-  // after this call. Cheap if nothing changed.
+  // Begins to sample as `wanted` requests. A change takes effect at once, with a sample soon after
+  // this call. Cheap if the request has not changed.
   void Want(const pb::SampleRequest& wanted);
   // Takes a sample soon, because another receiver has attached.
   void Hasten();
 
-  // Sets the devices of the ranks, as in PlannedWorkers::devices.
+  // Sets the devices of the ranks, in the form of PlannedWorkers::devices.
   void SetDevices(std::vector<std::string> devices) { devices_of_ranks_ = std::move(devices); }
 
  private:

@@ -22,7 +22,7 @@
 namespace dslaunch {
 namespace {
 
-using Sockets = std::unordered_map<uint64_t, TcpSocket>;  // sockets by inode
+using Sockets = std::unordered_map<uint64_t, TcpSocket>;  // TCP sockets by their inode
 using Children = std::unordered_map<pid_t, std::vector<ProcessInfo>>;
 
 std::optional<Sockets> ReadSockets() {
@@ -37,7 +37,7 @@ std::optional<Sockets> ReadSockets() {
 
 struct ProcessUse {
   uint64_t own_ms = 0;
-  uint64_t reaped_ms = 0;  // CPU time of children that the process has waited for
+  uint64_t reaped_ms = 0;  // CPU time of children that the process has reaped, in ms
   uint64_t memory_bytes = 0;
 };
 
@@ -45,22 +45,23 @@ std::optional<ProcessUse> ReadProcessUse(const std::string& folder) {
   const std::optional<std::string> stat = ReadWhole(folder + "stat");
   if (!stat || stat->rfind(')') == std::string::npos) return std::nullopt;
   std::string_view rest = std::string_view(*stat).substr(stat->rfind(')') + 1);
-  constexpr int kFieldsToTimes = 11;  // fields from the state to the fourth fault count
+  constexpr int kFieldsToTimes = 11;  // number of fields from the state to the fourth fault count
   for (int i = 0; i < kFieldsToTimes; ++i) TakeWord(rest);
   static const uint64_t ms_per_tick =
       1000 / static_cast<uint64_t>(std::max(1L, ::sysconf(_SC_CLK_TCK)));
   ProcessUse use;
   use.own_ms = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
   use.reaped_ms = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
-  constexpr int kFieldsToMemory = 6;  // fields from the priority to the size of the address space
+  // Number of fields from the priority to the size of the address space.
+  constexpr int kFieldsToMemory = 6;
   for (int i = 0; i < kFieldsToMemory; ++i) TakeWord(rest);
   static const uint64_t page_bytes = static_cast<uint64_t>(std::max(1L, ::sysconf(_SC_PAGESIZE)));
   use.memory_bytes = TakeNumber(rest) * page_bytes;
   return use;
 }
 
-// Adds the bytes that the process has read and written, both through any descriptor and on storage.
-// Returns false if they cannot be read.
+// Adds the number of bytes that the process has read and written, both through any descriptor and
+// on storage. Returns false if these numbers cannot be read.
 bool AddFileBytes(const std::string& folder, RankSigns& signs) {
   const std::optional<std::string> io = ReadWhole(folder + "io");
   if (!io) return false;
@@ -80,7 +81,8 @@ uint64_t SizeOf(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
 }
 
-// Returns whether the file may be a network device, such as a device of InfiniBand.
+// Returns whether the file may be a network device whose exchanges are not visible, such as a
+// device of InfiniBand.
 bool IsUnknownDevice(std::string_view path) {
   constexpr std::string_view kFolder = "/dev/";
   if (!path.starts_with(kFolder)) return false;
@@ -92,7 +94,7 @@ bool IsUnknownDevice(std::string_view path) {
 }
 
 // Returns whether the process's cgroup (version 2) is frozen, as by `docker pause`. The kernel
-// shows such a process as asleep.
+// reports such a process as asleep, so its state alone does not show this.
 bool IsFrozen(const std::string& folder, const std::string& mountinfo) {
   const Result<std::string> cgroup =
       FindOwnCgroup(mountinfo, ReadWhole(folder + "cgroup").value_or(""));
@@ -101,7 +103,7 @@ bool IsFrozen(const std::string& folder, const std::string& mountinfo) {
 }
 
 // Adds the accelerators, unknown devices and TCP counters that the descriptors of a process show.
-// Skips sockets in `seen`, so that shared sockets count once. Returns false if the descriptors
+// Skips sockets in `seen`, so that a shared socket counts once. Returns false if the descriptors
 // cannot be read.
 bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store_port, int ras_port,
                     std::unordered_set<uint64_t>& seen, RankSigns& signs) {
@@ -153,8 +155,8 @@ std::vector<ProcessInfo> TreeOf(pid_t root, const Children& children) {
   return tree;
 }
 
-// Returns the signs of a rank's process tree; nullopt if the root process cannot be read. Skips a
-// descendant that ends meanwhile. `mountinfo`: the text of /proc/self/mountinfo.
+// Returns the signs of life of a rank's process tree; nullopt if the root process cannot be read.
+// Skips descendants that end meanwhile. `mountinfo` is the content of /proc/self/mountinfo.
 std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& children,
                                   const Sockets& sockets, const std::string& mountinfo,
                                   int store_port) {

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-// Offsets in objects; kType is in every object.
+// Offsets of members in Python objects. Every object has kType.
 constexpr uint64_t kType = 8;
 constexpr uint64_t kVariableSize = 16;
 constexpr uint64_t kBytesContent = 32;
@@ -17,15 +17,16 @@ constexpr uint64_t kMaxTableBytes = 256 << 10;
 constexpr uint64_t kMaxBytecodeUnits = 64 << 20;
 constexpr int kFirstWithBytecode = 11;
 
-// The state of a string: the size of a character in bytes, and two flags.
+// The state of a Python string: the size of a character in bytes, and two flags.
 struct TextState {
   unsigned kind = 0;
   bool compact = false;
   bool ascii = false;
 };
 
-// Parses the state of a string. Builds use 2, 8 or 16 bits for "interned", of which at most the
-// lowest two are ever set. No kind is 0, so the first place with a kind is the right one.
+// Parses the state of a Python string. Builds of CPython use 2, 8 or 16 bits for "interned", of
+// which at most the lowest two are ever set. The kind is never 0, so the first position with a kind
+// is the right one.
 TextState ParseTextState(uint32_t state) {
   constexpr unsigned kInternedBits[] = {2, 8, 16};
   constexpr uint32_t kKindMask = 7, kCompact = 8, kAscii = 16;
@@ -45,7 +46,7 @@ void AppendUtf8(std::string& text, uint32_t c) {
     text += static_cast<char>(0xc0 | (c >> 6));
     text += static_cast<char>(0x80 | (c & 0x3f));
   } else if (c >= kEscapedFirst && c <= kEscapedLast) {
-    text += static_cast<char>(c & 0xff);  // a byte of a file name that is not UTF-8
+    text += static_cast<char>(c & 0xff);  // byte of a file name that is not UTF-8
   } else if (c < 0x10000) {
     text += static_cast<char>(0xe0 | (c >> 12));
     text += static_cast<char>(0x80 | ((c >> 6) & 0x3f));

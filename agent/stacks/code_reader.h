@@ -22,18 +22,18 @@ struct CodeObject {
   std::vector<std::byte> lines;
 };
 
-// Reads code objects from a process's memory. Checks the types of all objects that it reads, so
-// that memory which was freed meanwhile is not shown. Caches what it has read.
+// Reads code objects from a process's memory. Memory may be freed and reused meanwhile, so the
+// types of all objects are checked. Caches the objects that were read.
 class CodeReader {
  public:
   CodeReader(MemoryReader& memory, const PythonLayout& layout) : memory_(memory), layout_(layout) {}
 
   enum class Kind { kUnreadable, kCode, kNone, kOther };
-  // Returns the kind of the object at `address`.
+  // Returns the kind of the Python object at `address`.
   Kind KindOf(uint64_t address);
 
   // Returns the code object at `address`, which is valid as long as the reader; nullptr if there is
-  // no code object.
+  // no code object at that address.
   const CodeObject* Read(uint64_t address);
 
  private:
@@ -44,7 +44,7 @@ class CodeReader {
 
   MemoryReader& memory_;
   const PythonLayout& layout_;
-  std::map<uint64_t, std::string> type_names_;  // names of types, by address of the type
+  std::map<uint64_t, std::string> type_names_;  // names of types, by the type's address
   std::map<uint64_t, CodeObject> codes_;
 };
 

@@ -12,12 +12,12 @@ namespace {
 
 constexpr uint16_t kMaxSegments = 64;
 constexpr uint64_t kMaxDynamicEntries = 256;
-constexpr uint32_t kMaxChain = 4096;  // limit of symbols in one bucket
+constexpr uint32_t kMaxChain = 4096;  // limit of the number of symbols in one bucket
 constexpr size_t kMaxNameBytes = 64;
 constexpr uint64_t kPage = 4096;
 
 uint32_t HashOf(std::string_view name) {
-  uint32_t hash = 5381;  // initial value that DT_GNU_HASH defines
+  uint32_t hash = 5381;  // initial value of the hash that DT_GNU_HASH defines
   for (const char c : name) hash = hash * 33 + static_cast<unsigned char>(c);
   return hash;
 }
@@ -55,7 +55,7 @@ bool ElfSymbols::ReadDynamic(uint64_t dynamic, uint64_t bytes) {
   for (uint64_t i = 0; i < entries; ++i) {
     const auto entry = memory_->ReadValue<Elf64_Dyn>(dynamic + i * sizeof(Elf64_Dyn));
     if (!entry || entry->d_tag == DT_NULL) break;
-    // glibc makes these addresses absolute, musl does not, so both forms are accepted.
+    // glibc makes these addresses absolute and musl does not, so both forms are accepted.
     const uint64_t value = entry->d_un.d_ptr;
     const uint64_t address = value < bias_ ? value + bias_ : value;
     if (entry->d_tag == DT_SYMTAB) symbols_ = address;
@@ -83,7 +83,7 @@ std::optional<uint64_t> ElfSymbols::Find(std::string_view name) {
     if ((*chain | 1) == (hash | 1)) {
       if (const auto address = ReadSymbol(index, name)) return address;
     }
-    if ((*chain & 1) != 0) return std::nullopt;  // end of the bucket
+    if ((*chain & 1) != 0) return std::nullopt;  // the lowest bit marks the end of the bucket
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// Finds the symbols that a loaded ELF file exports, in the memory of its process. Opens no file, so
-// containers, replaced files and file servers that do not answer do not matter.
+// Finds the symbols that a loaded ELF file exports, in the memory of its process. Opens no files,
+// so containers, replaced files and file servers that do not respond cause no problems.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace dslaunch {
 // files of this machine's byte order.
 class ElfSymbols {
  public:
-  // `start`: the address at which the first byte of the file is mapped. Returns nullopt if there is
-  // no ELF file, or if it has no dynamic symbols.
+  // Returns the symbols of a file. `start` is the address at which the file's first byte is mapped.
+  // Returns nullopt if there is no ELF file, or if the file has no dynamic symbols.
   static std::optional<ElfSymbols> Open(MemoryReader& memory, uint64_t start);
 
   // Returns the address of a defined symbol; nullopt if no symbol has that name.
@@ -27,7 +27,7 @@ class ElfSymbols {
   std::optional<uint64_t> ReadSymbol(uint32_t index, std::string_view name);
 
   MemoryReader* memory_;
-  uint64_t bias_ = 0;  // address of the file's virtual address 0
+  uint64_t bias_ = 0;  // address at which the file's virtual address 0 is mapped
   uint64_t symbols_ = 0;
   uint64_t names_ = 0;
   uint64_t hash_ = 0;

@@ -5,9 +5,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kUnitBytes = 2;  // bytes of a code unit
+constexpr int kUnitBytes = 2;  // size of a code unit of bytecode
 
-// Reads co_lnotab: pairs of bytes with the bytecode to the next entry and the change of the line.
+// Returns the line in a co_lnotab: pairs of bytes with the distance to the next entry in the
+// bytecode and the change of the line.
 int FindInPairs(std::span<const std::byte> table, int64_t line, int64_t instruction) {
   int64_t position = 0;
   for (size_t i = 0; i + 1 < table.size(); i += 2) {
@@ -18,8 +19,8 @@ int FindInPairs(std::span<const std::byte> table, int64_t line, int64_t instruct
   return static_cast<int>(line);
 }
 
-// Reads the table of PEP 626: pairs of bytes with the length of a range and the change of the line
-// before it; -128 if the range has no line.
+// Returns the line in a table of PEP 626: pairs of bytes with the length of a range and the change
+// of the line before the range; -128 if the range has no line.
 int FindInRanges(std::span<const std::byte> table, int64_t line, int64_t instruction) {
   constexpr int8_t kNoLine = -128;
   int64_t end = 0;
@@ -32,7 +33,8 @@ int FindInRanges(std::span<const std::byte> table, int64_t line, int64_t instruc
   return 0;
 }
 
-// Reads a number in groups of six bits, the lowest first; nullopt if it is too long or truncated.
+// Removes and returns a number in groups of six bits, lowest group first; nullopt if the number is
+// too long or truncated.
 std::optional<uint32_t> TakeVarint(std::span<const std::byte>& table) {
   constexpr unsigned kGroupBits = 6, kGroupMask = 0x3f, kMore = 0x40, kMaxShift = 24;
   uint32_t value = 0;
@@ -50,8 +52,8 @@ int64_t Signed(uint32_t value) {
   return (value & 1) != 0 ? -magnitude : magnitude;
 }
 
-// Reads the table of PEP 657. An entry begins with a byte whose highest bit is set, which has the
-// kind and length; the entry's other bytes do not have that bit.
+// Returns the line in a table of PEP 657. An entry begins with a byte whose highest bit is set and
+// that contains kind and length; the entry's other bytes do not have that bit.
 int FindInLocations(std::span<const std::byte> table, int64_t line, int64_t instruction) {
   constexpr unsigned kFirst = 0x80, kKindShift = 3, kKindMask = 15, kLengthMask = 7;
   constexpr unsigned kOneLine = 10, kNoColumns = 13, kLong = 14, kNothing = 15;
@@ -59,7 +61,7 @@ int FindInLocations(std::span<const std::byte> table, int64_t line, int64_t inst
   while (!table.empty()) {
     const auto first = std::to_integer<unsigned>(table.front());
     table = table.subspan(1);
-    if ((first & kFirst) == 0) continue;  // another byte of the last entry
+    if ((first & kFirst) == 0) continue;  // a further byte of the previous entry
     const unsigned kind = (first >> kKindShift) & kKindMask;
     end += kUnitBytes * ((first & kLengthMask) + 1);
     if (kind == kNoColumns || kind == kLong) {
@@ -78,7 +80,7 @@ int FindInLocations(std::span<const std::byte> table, int64_t line, int64_t inst
 
 int FindLine(int minor, std::span<const std::byte> table, int first_line, int64_t instruction) {
   if (instruction < 0) return first_line;
-  constexpr int kRanges = 10, kLocations = 11;  // first minor versions of two formats
+  constexpr int kRanges = 10, kLocations = 11;  // first minor versions of the two newer formats
   if (minor < kRanges) return FindInPairs(table, first_line, instruction);
   if (minor < kLocations) return FindInRanges(table, first_line, instruction);
   return FindInLocations(table, first_line, instruction);

@@ -1,4 +1,4 @@
-// Reads the memory of another process, or a recorded image of it.
+// Defines how the memory of another process, or a recorded image of it, is read.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ class MemoryReader {
  public:
   virtual ~MemoryReader() = default;
 
-  // Fills `out` with the memory from `address` on. Returns false if not all of it can be read.
+  // Fills `out` with the memory from `address` on. Returns false if part of that memory cannot be
+  // read.
   virtual bool Read(uint64_t address, std::span<std::byte> out) = 0;
 
   // Returns the value at `address`; nullopt if it cannot be read.

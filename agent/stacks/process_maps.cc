@@ -7,8 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Removes a hexadecimal number and `separator` from the beginning of `text`. Returns false if they
-// are not there.
+// Removes a hexadecimal number and `separator` from the beginning of `text`. Returns false if
+// `text` does not begin with them.
 bool TakeHex(std::string_view& text, char separator, uint64_t& number) {
   constexpr int kHex = 16;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number, kHex);

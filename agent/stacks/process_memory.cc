@@ -22,7 +22,7 @@ ProcessMemory::ProcessMemory(pid_t pid, const ReadLimits& limits)
 
 bool ProcessMemory::Read(uint64_t address, std::span<std::byte> out) {
   if (exhausted_ || refused_) return false;
-  // Not each time, because reading the clock costs as much as a read.
+  // Reading the clock costs as much as a read of memory, so the time is not checked at every read.
   constexpr unsigned kReadsPerCheck = 16;
   if (out.size() > bytes_left_ || (reads_++ % kReadsPerCheck == 0 && CpuTime() > cpu_end_)) {
     exhausted_ = true;

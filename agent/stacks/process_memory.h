@@ -1,4 +1,4 @@
-// Reads the memory of a running process, which is neither stopped nor traced.
+// Reads the memory of a running process, without stopping or tracing the process.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Limits of the reads from one process.
+// The limits of all reads from one process.
 struct ReadLimits {
   size_t bytes = size_t{1} << 20;
   std::chrono::microseconds cpu_time{5'000};  // CPU time of the calling thread
@@ -25,7 +25,7 @@ class ProcessMemory final : public MemoryReader {
   // Returns whether a limit was reached, so that every further Read() fails.
   bool exhausted() const { return exhausted_; }
 
-  // Returns whether the kernel refused access to this process (EPERM).
+  // Returns whether the kernel refused access to the process's memory (EPERM).
   bool refused() const { return refused_; }
 
  private:

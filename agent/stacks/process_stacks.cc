@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxMappings = 20'000;
 
-// Returns the target of /proc/PID/exe; empty if it cannot be read.
+// Returns the target of the link /proc/PID/exe; empty if it cannot be read.
 std::string ReadExecutable(pid_t pid) {
   std::array<char, 4096> link;
   const std::string path = "/proc/" + std::to_string(pid) + "/exe";
@@ -23,7 +23,7 @@ std::string ReadExecutable(pid_t pid) {
 }
 
 // Returns the layout of a process's interpreter. Returns nullopt, with the reason in `refusal`, if
-// it cannot be read; `refusal` stays empty for programs other than Python.
+// the interpreter cannot be read; for programs other than Python, `refusal` stays empty.
 std::optional<PythonLayout> ReadLayout(pid_t pid, ProcessMemory& memory, std::string& refusal) {
   const std::vector<FileMapping> maps =
       ParseMaps(ReadWhole("/proc/" + std::to_string(pid) + "/maps").value_or(""), kMaxMappings);
@@ -40,7 +40,7 @@ uint64_t KernelSignature(const ThreadState& state) {
                                   state.waits_in);
 }
 
-// Adds to each kernel thread its Python stack. Python threads without a tid follow.
+// Adds to each kernel thread its Python stack. Appends Python threads whose tid is unknown.
 void Merge(ProcessStacks& stacks, const std::vector<ThreadState>& kernel, PythonStacks python) {
   for (const ThreadState& state : kernel) stacks.threads.push_back({.kernel = state});
   for (PythonThread& thread : python.threads) {
@@ -95,7 +95,8 @@ void StackReader::ReadPython(ProcessStacks& stacks, const ThreadStates& states) 
   PythonStacks python;
   const bool was_known = known.layout.has_value();
   if (was_known) python = ReadPythonStacks(memory, *known.layout, tids);
-  // Searches again, because a program that has executed itself again has its interpreter elsewhere.
+  // A program that has executed itself again has its interpreter at another address, so the layout
+  // is searched again.
   if (!was_known || (python.torn && !memory.exhausted())) {
     known.layout = ReadLayout(pid, memory, stacks.no_python);
     if (known.layout) python = ReadPythonStacks(memory, *known.layout, tids);

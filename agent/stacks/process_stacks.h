@@ -1,4 +1,4 @@
-// Reads what the threads of one process do, in the kernel and in Python.
+// Reads the stacks of the threads of one process, in the kernel and in Python.
 #pragma once
 
 #include <sys/types.h>
@@ -18,45 +18,48 @@
 namespace dslaunch {
 
 struct ThreadStack {
-  ThreadState kernel = {};  // `tid` is 0 and `state` '?' if the tid of the thread is unknown
-  // Signature of the Python frames, or else a hash of the thread's state in the kernel.
-  PythonThread python = {};  // without frames if the thread has none, or they were not read
+  // State in the kernel; `tid` is 0 and `state` '?' if the tid of the thread is unknown.
+  ThreadState kernel = {};
+  // Signature of the Python frames; for a thread without Python frames, a hash of its state in the
+  // kernel.
+  PythonThread python = {};
   uint64_t signature = 0;
 };
 
 struct ProcessStacks {
   ProcessId id = {};
   std::string command = {};
-  std::string python = {};                // version, such as "3.11", if Python stacks were read
-  std::string no_python = {};             // why the stacks of a Python process were not read
-  std::vector<ThreadStack> threads = {};  // threads, the main thread first
+  std::string python = {};     // Python's version, such as "3.11", if its stacks were read
+  std::string no_python = {};  // reason why the stacks of a Python process were not read
+  std::vector<ThreadStack> threads = {};  // all threads, the main thread first
   bool torn = false;
   bool cut = false;
 };
 
-// Returns why the kernel refuses to let an ancestor read a process's memory, by the content of
-// /proc/sys/kernel/yama/ptrace_scope; `ptrace_scope` is empty if there is no such file. With scope
-// 0 and 1, the kernel lets an ancestor of the same user read, so the program must have other rights
-// than its user. Pure.
+// Returns the reason why the kernel does not let an ancestor read a process's memory.
+// `ptrace_scope` is the content of /proc/sys/kernel/yama/ptrace_scope; empty if there is no such
+// file. With scope 0 and 1, the kernel lets an ancestor of the same user read, so the program must
+// have other rights than its user. Pure.
 std::string ReadRefusal(std::string_view ptrace_scope);
 
-// Reads processes without stopping them and without opening any of their files. Remembers where the
-// interpreter of each process is, so that a process whose file server has failed can be read later.
+// Reads processes without stopping them and without opening their files. Remembers the
+// interpreter's address of each process, so that a process whose file server has failed can still
+// be read later.
 class StackReader {
  public:
   explicit StackReader(const ReadLimits& limits = {}) : limits_(limits) {}
 
-  // Returns the stacks; nullopt if the process has ended, or has executed another program
-  // meanwhile.
+  // Returns the stacks of a process; nullopt if the process has exited, or has executed another
+  // program meanwhile.
   std::optional<ProcessStacks> Read(const ProcessInfo& process);
 
-  // Forgets the processes that have ended.
+  // Removes the records of processes that have exited.
   void ForgetEnded();
 
  private:
   struct Known {
     uint64_t start_ticks = 0;
-    std::string executable;  // target of /proc/PID/exe
+    std::string executable;  // target of the link /proc/PID/exe
     std::optional<PythonLayout> layout;
   };
 

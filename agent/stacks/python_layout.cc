@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 // Returns the mapping of the first byte of the file that contains the interpreter; nullptr if there
-// is none.
+// is no such mapping.
 const FileMapping* InterpreterFile(const std::vector<FileMapping>& maps) {
   for (const FileMapping& mapping : maps) {
     const std::string_view name = FileName(mapping.path);
@@ -20,7 +20,8 @@ const FileMapping* InterpreterFile(const std::vector<FileMapping>& maps) {
   return program == maps.end() ? nullptr : &*program;
 }
 
-// Returns the minor version in Py_Version, which exists from 3.11 on; nullopt without it.
+// Returns the minor version in Py_Version; nullopt if this symbol does not exist, as before Python
+// 3.11.
 std::optional<int> MinorOfSymbol(ElfSymbols& symbols, MemoryReader& memory) {
   const std::optional<uint64_t> address = symbols.Find("Py_Version");
   if (!address) return std::nullopt;
@@ -31,7 +32,7 @@ std::optional<int> MinorOfSymbol(ElfSymbols& symbols, MemoryReader& memory) {
 }
 
 // Returns the minor version in the path of a mapped extension module,
-// ".../python3.10/lib-dynload/..."; nullopt if there is none.
+// ".../python3.10/lib-dynload/..."; nullopt if no such module is mapped.
 std::optional<int> MinorOfModules(const std::vector<FileMapping>& maps) {
   for (const FileMapping& mapping : maps) {
     constexpr std::string_view kFolder = "/python3.";

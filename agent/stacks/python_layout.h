@@ -19,12 +19,13 @@ struct PythonLayout {
 };
 
 // Returns the layout of the interpreter in `libpython3.*`, or else in the first mapped file, which
-// is the program. Returns nullopt if neither exports _PyRuntime. Fails, with the reason, if an
-// interpreter's version is unsupported or was not found. Pure but for `memory`.
+// is the program. Returns nullopt if neither exports _PyRuntime. Fails, with the reason, if the
+// version of an interpreter is unsupported or was not found. Pure except for reads of `memory`.
 Result<std::optional<PythonLayout>> FindLayout(const std::vector<FileMapping>& maps,
                                                MemoryReader& memory);
 
-// Returns 11 for "libpython3.11.so.1.0" and "python3.11"; nullopt for other names. Pure.
+// Returns the minor version in a file name, such as 11 for "libpython3.11.so.1.0" and "python3.11";
+// nullopt for other names. Pure.
 std::optional<int> MinorOfName(std::string_view file_name);
 
 }  // namespace dslaunch

@@ -16,7 +16,7 @@ constexpr Version kVersions[] = {
 #include "agent/stacks/python_offsets.inc"
 };
 
-// Indexes of the words of _Py_DebugOffsets. Each structure begins with its size.
+// Indexes of the words of _Py_DebugOffsets. The words of each structure begin with its size.
 struct DebugIndexes {
   size_t interpreter, next, threads_head, gil, gil_state, gil_locked, gil_holder;
   size_t thread, thread_next, current_frame, thread_id, native_thread_id;
@@ -36,7 +36,7 @@ constexpr DebugIndexes k314 = {6,  8,  9,  15, 16, 18, 19, 22, 24, 26, 27, 28,
 
 Error Refuse(std::string reason) { return Error{ExitCode::kUnavailable, std::move(reason)}; }
 
-// Reads the offsets of members of one structure and checks that they are inside its size.
+// Reads the offsets of members of one structure, and checks that they are less than its size.
 class Structure {
  public:
   Structure(const DebugWords& words, size_t size_index) : words_(words), size_(words[size_index]) {}
@@ -110,7 +110,8 @@ Result<PythonOffsets> OffsetsOf(const DebugWords& words) {
   if (!runtime.fits() || !interpreter.fits() || !thread.fits() || !frame.fits() || !code.fits() ||
       offsets.gil_locked < gil_state || offsets.gil_holder < gil_state)
     return Refuse("its offsets for debuggers cannot be right");
-  offsets.gil_locked -= gil_state;  // the GIL may belong to another interpreter
+  // Makes the offset relative to the GIL, which another interpreter may own.
+  offsets.gil_locked -= gil_state;
   offsets.gil_holder -= gil_state;
   return offsets;
 }

@@ -1,4 +1,4 @@
-// Describes where each version of CPython keeps the data from which a stack is read.
+// Describes where each version of CPython stores the data from which a stack is read.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@
 
 namespace dslaunch {
 
-// Byte offsets in CPython's structures. Objects have the usual header: the type at 8, the size of
-// variable objects at 16, the content of bytes at 32, the length of strings at 16 and their state
-// at 32.
+// Byte offsets of members in CPython's structures. All objects have the same header: the type at 8,
+// the size of variable objects at 16, the content of bytes at 32, the length of strings at 16 and
+// their state at 32.
 struct PythonOffsets {
-  static constexpr uint32_t kNone = UINT32_MAX;  // value if the version has no such member
+  static constexpr uint32_t kNone = UINT32_MAX;  // offset if the version has no such member
 
   uint32_t interpreters_head = 0;     // in _PyRuntime: first interpreter
   uint32_t interpreter_next = 0;      // in an interpreter: next interpreter
@@ -39,28 +39,28 @@ struct PythonOffsets {
   uint32_t code_first_line = 0;       // in a code object: first line's number
   uint32_t code_bytecode = kNone;     // in a code object: bytecode
   uint32_t type_name = 24;            // in a type: its name
-  uint32_t ascii_bytes = 40;          // size of the structure before the characters of ASCII text
-  uint32_t compact_bytes = 56;        // size of the structure before the characters of other text
+  uint32_t ascii_bytes = 40;          // offset of the characters of ASCII text
+  uint32_t compact_bytes = 56;        // offset of the characters of other text
 };
 
-// Newest supported minor version of Python 3.
+// Newest minor version of Python 3 that is supported.
 inline constexpr int kNewestPython = 14;
 
-// Returns the offsets of CPython 3.8 to 3.12, which were generated from their headers; nullopt for
-// other versions.
+// Returns the offsets of CPython 3.8 to 3.12, which were generated from CPython's headers; nullopt
+// for other versions.
 std::optional<PythonOffsets> TabledOffsets(int minor);
 
-// Beginning of _PyRuntime from 3.13 on (_Py_DebugOffsets), as far as it is used here.
+// Number of words at the beginning of _PyRuntime (_Py_DebugOffsets, from 3.13 on) that are read.
 inline constexpr size_t kDebugWords = 49;
 using DebugWords = std::array<uint64_t, kDebugWords>;
 
 // Returns whether `words` begin with the cookie of _Py_DebugOffsets.
 bool HasDebugCookie(const DebugWords& words);
 
-// Returns the minor version that `words` name; nullopt unless the major version is 3.
+// Returns the minor version in `words`; nullopt unless the major version is 3.
 std::optional<int> DebugMinor(const DebugWords& words);
 
-// Returns the offsets that `words` contain. Fails, with the reason, for an unsupported version, a
+// Returns the offsets in `words`. Fails, with the reason, for an unsupported version, a
 // free-threaded build, or invalid offsets.
 Result<PythonOffsets> OffsetsOf(const DebugWords& words);
 

@@ -13,16 +13,17 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kFirstWithAddresses = 11;  // frame_instruction is an address from this version on
-constexpr int kFirstWithUnits = 10;      // an index before 11: of units, and before 10 of bytes
-constexpr int kFirstWithTags = 13;       // lowest version in which frame_code may have tag bits
+constexpr int kFirstWithAddresses = 11;  // first version in which frame_instruction is an address
+// First version in which an index counts units instead of bytes.
+constexpr int kFirstWithUnits = 10;
+constexpr int kFirstWithTags = 13;  // first version in which frame_code may have tag bits
 constexpr uint64_t kTagBits = 7;
-// Owners from here on are frames of the interpreter itself.
+// Smallest owner of a frame that belongs to the interpreter itself, and largest valid owner.
 constexpr uint8_t kFirstOwnerWithoutCode = 3;
 constexpr uint8_t kLastOwner = 4;
 
-// Reads frames in blocks of memory, because from 3.11 on they are adjacent. Forget() is called
-// before each thread, so that no old block is used.
+// Reads frames in blocks of memory, because frames are adjacent from 3.11 on. Forget() must be
+// called before each thread, so that no outdated block is used.
 class FrameMemory {
  public:
   FrameMemory(MemoryReader& memory, bool by_blocks) : memory_(memory), by_blocks_(by_blocks) {}
@@ -45,7 +46,7 @@ class FrameMemory {
   }
 
  private:
-  // Divides a page, so a block is mapped completely or not at all.
+  // Size of a block. It divides the size of a page, so a block is mapped completely or not at all.
   static constexpr uint64_t kBlock = 1024;
   static constexpr uint64_t kNoBlock = 1;
 
@@ -63,12 +64,12 @@ void Mix(uint64_t& hash, uint64_t value) {
   }
 }
 
-// A frame as it is stored in memory.
+// The content of a frame in the process's memory.
 struct RawFrame {
   uint64_t code = 0;
   uint64_t previous = 0;
-  int64_t instruction = 0;  // byte in the bytecode; before 3.11 only
-  uint64_t address = 0;     // address in the bytecode; from 3.11 on only
+  int64_t instruction = 0;  // byte in the bytecode; set before 3.11
+  uint64_t address = 0;     // address in the bytecode; set from 3.11 on
   bool has_code = true;
 };
 
@@ -112,7 +113,7 @@ class Walker {
     bool has_gil = false;
   };
 
-  // Lists the threads of all interpreters, the newest first. Returns false if the lists are
+  // Lists the threads of all interpreters, newest first. Returns false if the lists are
   // inconsistent.
   bool List(std::vector<Found>& found, bool& cut) {
     auto interpreter = memory_.ReadValue<uint64_t>(layout_.runtime + at_.interpreters_head);
@@ -148,7 +149,7 @@ class Walker {
     return memory_.ReadValue<uint64_t>(*gil + at_.gil_holder);
   }
 
-  // Reads a thread state. The tid is -1 if the thread has ended, 0 if it is unknown.
+  // Reads a thread state. The tid of the result is -1 if the thread has ended, and 0 if unknown.
   std::optional<Found> ReadThread(uint64_t address, std::optional<uint64_t> holder) {
     Found found = {.address = address, .has_gil = holder == address};
     if (at_.native_thread_id == PythonOffsets::kNone) {
@@ -166,8 +167,9 @@ class Walker {
     return found;
   }
 
-  // Returns the tid in glibc's descriptor of a thread, to which pthread_t points: after 704 or 192
-  // bytes of header and two pointers. Returns 0 if no number there is a known tid.
+  // Returns the tid in glibc's descriptor of a thread, to which a pthread_t points. The tid follows
+  // 704 or 192 bytes of header and two pointers. Returns 0 if neither position contains a known
+  // tid.
   pid_t TidOf(uint64_t pthread) {
     constexpr uint64_t kPlaces[] = {720, 208};
     for (const uint64_t place : kPlaces) {
@@ -180,7 +182,7 @@ class Walker {
   bool IsTid(pid_t tid) const { return tid > 0 && std::ranges::find(tids_, tid) != tids_.end(); }
 
   void MainFirst(std::vector<Found>& found) const {
-    std::ranges::reverse(found);  // puts the oldest first
+    std::ranges::reverse(found);  // puts the oldest thread first
     if (tids_.empty()) return;
     const auto main = std::ranges::find(found, tids_[0], &Found::tid);
     if (main != found.end()) std::rotate(found.begin(), main, main + 1);
@@ -244,7 +246,8 @@ class Walker {
       instruction = static_cast<int64_t>(raw.address - code->bytecode);
       is_inside = instruction < static_cast<int64_t>(code->bytecode_bytes);
     }
-    // CPython 3.12 and later call __init__ from a separate frame, which the stack leaves out.
+    // CPython 3.12 and later call __init__ from an additional frame, which is not part of the
+    // program, so the stack omits this frame.
     if (code->file == "<shim>") return true;
     Mix(thread.signature, raw.code);
     Mix(thread.signature, static_cast<uint64_t>(instruction));

@@ -20,10 +20,11 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxMappings = 20'000;
-constexpr uint64_t kPresent = uint64_t{1} << 63;  // bit in /proc/PID/pagemap
+// Flag of a page that is in memory, in /proc/PID/pagemap.
+constexpr uint64_t kPresent = uint64_t{1} << 63;
 constexpr size_t kPagesAtOnce = 64;
 
-// Returns whether a mapping is of a device, because devices map registers and memory of their own.
+// Returns whether a mapping belongs to a device, whose registers and own memory must not be read.
 bool IsDevice(std::string_view path) {
   return path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && path != "/dev/zero";
 }
@@ -47,8 +48,8 @@ class Reader {
         pagemap_(
             open(("/proc/" + std::to_string(pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC)) {}
 
-  // Adds the pages of a mapping that are in memory to the digest. Returns false if they cannot be
-  // read.
+  // Adds the pages of a mapping that are in memory to the digest. Returns false if these pages
+  // cannot be read.
   bool Add(const FileMapping& mapping) {
     std::array<uint64_t, kPagesAtOnce> entries;
     for (uint64_t address = mapping.start; address < mapping.end; address += kPagesAtOnce * page_) {

@@ -9,10 +9,10 @@
 
 namespace dslaunch {
 
-// Returns a digest of the content of the writable shared mappings of a process. It is never 0, even
-// without mappings. Returns 0 if they cannot be read or are larger than `max_bytes`. Reads only
-// pages that are in memory, so it waits for no file and allocates nothing. Takes about 1 ms for 4
-// MB.
+// Returns a digest of the content of the writable shared mappings of a process. The digest is not
+// 0, even if there are no such mappings. Returns 0 if they cannot be read or are larger than
+// `max_bytes`. Reads only pages that are in memory, so it waits for no file and allocates no pages.
+// Takes about 1 ms for 4 MB.
 uint64_t DigestOfSharedMemory(pid_t pid, size_t max_bytes);
 
 }  // namespace dslaunch

@@ -27,7 +27,7 @@ struct KnownCall {
   Argument argument = Argument::kNone;
 };
 
-// Blocking system calls that programs commonly wait in.
+// System calls in which programs often wait.
 constexpr KnownCall kSystemCalls[] = {
     {SYS_read, "read", Argument::kDescriptor},
     {SYS_pread64, "pread64", Argument::kDescriptor},
@@ -87,7 +87,7 @@ std::vector<std::string> ThreadIds(const std::string& folder) {
   return ids;
 }
 
-// Describes the file of a descriptor without sending a request to a file server.
+// Returns a description of a descriptor's file, without sending a request to a file server.
 std::string ReadDescriptor(pid_t pid, uint64_t fd) {
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
   std::array<char, 1024> link;
@@ -108,8 +108,8 @@ std::optional<ThreadState> ReadThread(pid_t pid, const std::string& folder,
   const SystemCall call = ParseSystemCall(text.value_or(""));
   thread->call = call.name;
   if (call.on_fd) thread->target = ReadDescriptor(pid, *call.on_fd);
-  // A thread in uninterruptible sleep waits for a page if it is outside of a system call, or in one
-  // that changes mappings.
+  // A thread in uninterruptible sleep waits for a page if it is outside of a system call, or in a
+  // system call that changes mappings.
   if (thread->state == 'D' && text && (call.name.empty() || call.maps_memory))
     waits_for_memory = true;
   thread->waits_in = ReadWhole(folder + "/wchan").value_or("");
@@ -122,7 +122,7 @@ std::optional<ThreadState> ReadThread(pid_t pid, const std::string& folder,
 
 std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
   const size_t name_begin = stat.find('(');
-  // The name may contain any characters, so the last ')' ends it.
+  // The thread's name may contain any characters, so the last ')' ends it.
   const size_t name_end = stat.rfind(')');
   if (name_begin == std::string_view::npos || name_end == std::string_view::npos ||
       name_end < name_begin || name_end + 3 >= stat.size())
@@ -131,7 +131,7 @@ std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
   thread.name = SanitizeForTerminal(stat.substr(name_begin + 1, name_end - name_begin - 1));
   thread.state = stat[name_end + 2];
   std::string_view rest = stat.substr(name_end + 3);
-  constexpr int kFieldsToTimes = 10;  // fields from the parent to the fourth fault count
+  constexpr int kFieldsToTimes = 10;  // number of fields from the parent to the fourth fault count
   for (int i = 0; i < kFieldsToTimes; ++i) TakeWord(rest);
   thread.ticks = TakeNumber(rest);
   thread.ticks += TakeNumber(rest);

@@ -13,44 +13,46 @@ namespace dslaunch {
 
 struct ThreadState {
   pid_t tid = 0;
-  std::string name = {};      // name in the kernel, at most 15 bytes
-  char state = '?';           // state letter of /proc/PID/stat
-  uint64_t ticks = 0;         // CPU time in clock ticks
-  std::string call = {};      // current system call; empty if none or unknown
-  std::string target = {};    // file of that call's descriptor; empty if unknown
-  std::string waits_in = {};  // kernel function that the thread sleeps in; empty if none or unknown
+  std::string name = {};    // kernel's name of the thread, at most 15 bytes
+  char state = '?';         // state letter in /proc/PID/stat
+  uint64_t ticks = 0;       // CPU time of the thread, in clock ticks
+  std::string call = {};    // current system call; empty if none or unknown
+  std::string target = {};  // file that the system call uses; empty if unknown
+  // Kernel function in which the thread sleeps; empty if none or unknown.
+  std::string waits_in = {};
 };
 
-// Parses the content of /proc/PID/task/TID/stat; nullopt if it is malformed. Pure.
+// Returns the thread in the content of /proc/PID/task/TID/stat; nullopt if the content is
+// malformed. Pure.
 std::optional<ThreadState> ParseThreadStat(std::string_view stat);
 
 struct SystemCall {
-  std::string name = {};               // empty if the thread is in no system call
-  std::optional<uint64_t> on_fd = {};  // first argument, if that is a descriptor
-  bool maps_memory = false;            // true if the call changes mappings, as mmap does
+  std::string name = {};               // name of the call; empty if the thread is in no system call
+  std::optional<uint64_t> on_fd = {};  // first argument of the call, if it is a descriptor
+  bool maps_memory = false;            // whether the call changes mappings, as mmap does
 };
 
-// Parses the content of /proc/PID/task/TID/syscall. The name is empty if the text is malformed.
-// Pure.
+// Returns the system call in the content of /proc/PID/task/TID/syscall. The name is empty if the
+// content is malformed. Pure.
 SystemCall ParseSystemCall(std::string_view text);
 
-// Returns the innermost function in the content of /proc/PID/task/TID/stack; empty if there is
+// Returns the innermost function in the content of /proc/PID/task/TID/stack; empty if it contains
 // none. Pure.
 std::string ParseKernelStack(std::string_view text);
 
 // Returns a description of an open file, such as "the FIFO /tmp/a", "a pipe", "a socket" or
-// "/data/b". `link`: the target of its link in /proc/PID/fd. Pure.
+// "/data/b". `link` is the target of the file's link in /proc/PID/fd. Pure.
 std::string DescribeDescriptor(std::string_view link, bool is_fifo);
 
 struct ThreadStates {
-  std::vector<ThreadState> threads;  // threads that can be read, the main thread first
-  // True if a thread waits in the kernel for its memory, so that reading that memory may wait as
+  std::vector<ThreadState> threads;  // threads that could be read, the main thread first
+  // Whether a thread waits in the kernel for its memory, so that reading that memory may wait as
   // well.
   bool waits_for_memory = false;
-  bool cut = false;  // true if there are more threads than `max_threads`
+  bool cut = false;  // whether the process has more than `max_threads` threads
 };
 
-// Returns the states of the process's threads, at most `max_threads`.
+// Returns the states of the process's threads, of at most `max_threads` threads.
 ThreadStates ReadThreadStates(pid_t pid, size_t max_threads);
 
 }  // namespace dslaunch

@@ -26,7 +26,7 @@ bool WriteFile(const std::string& path, std::string_view text) {
   return fd.valid() && write(fd.get(), text.data(), text.size()) == std::ssize(text);
 }
 
-// Returns the cgroup and its descendants, parents before children.
+// Returns the folders of the cgroup and its descendants, parents before children.
 std::vector<std::string> WithThoseBelow(const std::string& folder) {
   std::vector<std::string> folders = {folder};
   std::error_code error;
@@ -38,7 +38,7 @@ std::vector<std::string> WithThoseBelow(const std::string& folder) {
   return folders;
 }
 
-// Returns the processes in the cgroup and its descendants, without zombies.
+// Returns the processes in the cgroup and its descendants, except zombies.
 std::vector<pid_t> Pids(const std::string& folder) {
   std::vector<pid_t> pids;
   for (const std::string& each : WithThoseBelow(folder)) {
@@ -83,8 +83,8 @@ std::vector<ProcessInfo> CgroupProcesses(const std::string& folder) {
     if (info && !info->ended) found.push_back(*info);
   }
   if (found.empty()) return found;
-  // Drops pids that were recycled before their start time was read, because these are no longer in
-  // the cgroup.
+  // A pid may be recycled before its start time is read. Such a process is no longer in the cgroup,
+  // so it is removed from the result.
   const std::vector<pid_t> still = Pids(folder);
   std::erase_if(found, [&still](const ProcessInfo& info) {
     return std::ranges::find(still, info.id.pid) == still.end();

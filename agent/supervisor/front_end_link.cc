@@ -13,7 +13,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMostCallers = 4;
-// Limit of the wait for the front end's request, which the front end sends at once.
+// Limit of the wait for the front end's request, which a front end sends at once.
 constexpr milliseconds kRequestWithin{2'000};
 
 }  // namespace
@@ -86,10 +86,11 @@ void FrontEndLink::Resume(Caller& caller) {
   if (!request || !IsSameSecret(request->secret, secret_) ||
       !stream_.CanResumeAt(request->received))
     return;
-  // Nothing that arrives on the old connection counts any more, even if it still looks connected.
+  // Data on the old connection must not be read any more, even if that connection still seems to
+  // work.
   stream_.Disconnect();
   const std::string answer = FormatAnswer(stream_.received());
-  // A failed send is not retried, because the answer fits into the buffer of a new socket.
+  // The answer fits into the buffer of a new socket, so a failed send is not retried.
   if (::send(caller.socket.native_handle(), answer.data(), answer.size(),
              MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(answer.size()))
     return handlers_.on_broken();

@@ -1,4 +1,4 @@
-// Carries the supervisor's stream to the front end, which outlives its connection. The first
+// Carries the supervisor's stream to the front end, which may outlive its connection. The first
 // connection is stdin and stdout. If it breaks, the front end resumes the stream over a connection
 // to the supervisor's Unix socket.
 #pragma once
@@ -19,26 +19,26 @@
 
 namespace dslaunch {
 
-// The socket at which the stream is resumed. It is created before the stream, which begins with the
-// ticket.
+// The socket at which the stream is resumed. The stream begins with the ticket, so the socket is
+// created before the stream.
 struct ResumePlace {
   ResumeTicket ticket;
   UniqueFd listener;
 };
 Result<ResumePlace> OpenResumePlace();
 
-// The supervisor's end of the stream. Accepts connections only after the first one, over stdin and
-// stdout, has broken. Single-threaded; must outlive the io_context's handlers.
+// The supervisor's end of the stream. Accepts connections only after the first connection, over
+// stdin and stdout, has broken. Single-threaded; must outlive the io_context's handlers.
 class FrontEndLink {
  public:
   struct Handlers {
     std::function<void()> on_broken;
     std::function<void()> on_resumed;
-    std::function<void()> on_all_sent;  // see ResumableStream::Handlers
+    std::function<void()> on_all_sent;  // called once all data was sent (ResumableStream::Handlers)
   };
 
-  // `local`: a stream socket to the pumps (agent/supervisor/supervisor_pump.h), which read end of
-  // file when the front end has ended its stream, or after Close().
+  // `local` is a stream socket to the pumps (agent/supervisor/supervisor_pump.h). The pumps read
+  // end of file when the front end has ended its stream, or after Close().
   FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace place, Handlers handlers);
 
   // Starts the stream on the connection over which the ticket was sent.
@@ -46,7 +46,7 @@ class FrontEndLink {
     stream_.Connect(MakeStreamEnd(loop_, std::move(in), std::move(out)));
   }
 
-  // Ends the stream for good; it cannot be resumed afterwards.
+  // Ends the stream for good, so that it cannot be resumed.
   void Close();
 
  private:

@@ -6,18 +6,19 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
-// Time to exit after SIGKILL, unless a disk blocks the process.
+// Limit for a process to exit after SIGKILL, unless a disk blocks the process.
 constexpr milliseconds kDiesWithin{500};
-constexpr milliseconds kTermBeforeKill{2'000};  // time for programs that handle only SIGTERM
+// Time for programs that handle only SIGTERM to exit.
+constexpr milliseconds kTermBeforeKill{2'000};
 constexpr milliseconds kTermAgainEvery{1'000};  // interval of SIGTERM after the ranks have exited
-// Time for processes apart to exit by themselves after the ranks have exited.
+// Time for a process outside of the ranks' sessions to exit by itself after the ranks have exited.
 constexpr milliseconds kApartEndsWithin{500};
-// Time for processes apart to exit after SIGKILL to the ranks.
+// Time for a process outside of the ranks' sessions to exit after SIGKILL to the ranks.
 constexpr milliseconds kApartKilledWithin{700};
-// Time for a process that serves others to exit, in both cases.
+// Time for a process that serves others to exit, in place of either of the two times above.
 constexpr milliseconds kServerEndsWithin{3'000};
 
-// Makes one decision in steps. Each step returns whether it has found the action.
+// Makes one decision in steps. Each step returns whether it has determined the action.
 class Decider {
  public:
   Decider(const GracefulKillState& state, Clock::time_point now, const LeftCount& left,
@@ -54,7 +55,8 @@ class Decider {
     decision_.signal = signal;
   }
 
-  // Sends SIGKILL to all processes, including the processes apart, if that is due.
+  // Sends SIGKILL to all processes, including processes outside of the ranks' sessions, if that is
+  // due.
   bool KillApart() {
     if (left_.apart == 0 || !state_.kill_begun || now_ < ApartKillAt()) return false;
     if (!state_.apart_kill_sent) state_.apart_kill_sent = now_;
@@ -93,7 +95,8 @@ class Decider {
     if (signal == SIGTERM) state_.term_sent = now_;
   }
 
-  // Returns when the next SIGTERM to the ranks is due. If none is due, returns at least `kill_at_`.
+  // Returns the time of the next SIGTERM to the ranks. If no SIGTERM is due, returns at least
+  // `kill_at_`.
   Clock::time_point RanksTermAt() const {
     if (state_.ranks_ended)
       return state_.term_sent ? *state_.term_sent + kTermAgainEvery : *state_.begun;
@@ -106,8 +109,8 @@ class Decider {
     return *state_.apart_since + (left_.serves ? kServerEndsWithin : kApartEndsWithin);
   }
 
-  // Returns when SIGKILL to the processes apart is due. Precondition: kill_begun is set. A process
-  // that got SIGTERM before that has had enough time.
+  // Returns the time of SIGKILL to the processes outside of the ranks' sessions. A process that got
+  // SIGTERM before the SIGKILL to the ranks has had enough time. Precondition: kill_begun is set.
   Clock::time_point ApartKillAt() const {
     const Clock::time_point killed = *state_.kill_begun;
     if (state_.apart_term_sent && *state_.apart_term_sent < killed) return killed;
@@ -116,8 +119,8 @@ class Decider {
                                                                          : kApartKilledWithin);
   }
 
-  // Returns the time limit, or nullopt before SIGKILL was sent to all. The limit is after that
-  // signal even if this process could not run for a long time.
+  // Returns the time limit of the kill; nullopt before SIGKILL was sent to all processes. The limit
+  // is always after that signal, even if this process could not run for a long time.
   std::optional<Clock::time_point> TimeLimit() const {
     if (!state_.kill_begun || (left_.apart > 0 && !state_.apart_kill_sent)) return std::nullopt;
     const Clock::time_point end = *state_.kill_begun + options_.teardown;

@@ -1,10 +1,11 @@
-// Decides how a set of processes is ended: a first signal, SIGTERM, SIGKILL, and a bounded wait for
-// the last processes. Makes decisions only; the caller finds the processes and sends the signals.
+// Decides how a set of processes is ended: by a first signal, SIGTERM, SIGKILL, and a bounded wait
+// for the last processes. Makes decisions only; the caller finds the processes and sends the
+// signals.
 //
 // The ranks are ended first, with all processes in their sessions. A process that a rank has put
-// into a separate session usually serves the ranks (PyTorch's torch_shm_manager, a Ray server).
-// Such a process exits by itself after the ranks and removes what it keeps for them (files in
-// /dev/shm). It gets a signal only if it does not exit.
+// into a separate session, called a process apart, usually serves the ranks (PyTorch's
+// torch_shm_manager, a Ray server). Such a process exits by itself after the ranks and removes its
+// data for them (files in /dev/shm). It gets a signal only if it does not exit.
 #pragma once
 
 #include <csignal>
@@ -19,14 +20,16 @@ namespace dslaunch {
 
 struct GracefulKillOptions {
   milliseconds grace{10'000};    // time from the first signal to SIGKILL to the ranks
-  milliseconds teardown{5'000};  // time from that SIGKILL to the time limit
+  milliseconds teardown{5'000};  // time from SIGKILL to the ranks to the time limit
 };
 
 enum class GracefulKillAction {
-  kNone,    // wait for the next step
-  kSignal,  // send `signal` to `targets`, then SIGCONT, so that stopped processes handle it
-  kKill,    // send SIGKILL to `targets`, repeatedly, because a dying program may have forked
-  kDone,    // no process is left
+  kNone,  // wait until the next decision
+  // Send `signal` to `targets`, then SIGCONT, so that stopped processes handle it.
+  kSignal,
+  // Send SIGKILL to `targets`, repeatedly, because a dying program may have forked.
+  kKill,
+  kDone,    // all processes have ended
   kGiveUp,  // some processes did not end in time
 };
 
@@ -36,46 +39,47 @@ enum class KillTargets {
 };
 
 // Returns whether a process belongs to kRanks. Workers start in `session`, the supervisor's
-// session. A worker that has created a session of its own is the leader of it, so its pid in
-// `groups`, the workers' process groups, is the session's number. Pure.
+// session. A worker that has created a session of its own leads it, so that session has the number
+// of the worker's pid, which is in `groups`, the workers' process groups. Pure.
 bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> groups);
 
-// Counts the living processes.
+// The numbers of living processes.
 struct LeftCount {
   size_t ranks = 0;  // number of processes in KillTargets::kRanks
-  size_t apart = 0;  // number of processes outside the ranks' sessions
-  // True if one of the processes apart serves others (serving_process.h). Set only if no ranks are
-  // left.
+  size_t apart = 0;  // number of processes apart
+  // Whether a process apart serves others (serving_process.h). Set only if no ranks are left.
   bool serves = false;
 };
 
 // The progress of a graceful kill.
 struct GracefulKillState {
-  bool kill_now = false;  // true for no grace period; may be set at any time
+  bool kill_now = false;  // whether to skip the grace period; may be set at any time
   int first_signal = SIGTERM;
-  // True if the remaining processes were started by ranks and have nothing to save.
+  // Whether all remaining processes were started by ranks and have nothing to save.
   bool ranks_ended = false;
   std::optional<Clock::time_point> begun = {};
-  std::optional<Clock::time_point> term_sent = {};    // when SIGTERM was last sent to the ranks
-  std::optional<Clock::time_point> kill_begun = {};   // when SIGKILL was due
-  std::optional<Clock::time_point> apart_since = {};  // since when only processes apart are left
-  // When SIGTERM was last sent to processes apart.
+  std::optional<Clock::time_point> term_sent = {};   // time of the last SIGTERM to the ranks
+  std::optional<Clock::time_point> kill_begun = {};  // time at which SIGKILL was due
+  // Time since which only processes apart are left.
+  std::optional<Clock::time_point> apart_since = {};
+  // Time of the last SIGTERM to processes apart.
   std::optional<Clock::time_point> apart_term_sent = {};
-  // When SIGKILL was first sent to processes apart.
+  // Time of the first SIGKILL to processes apart.
   std::optional<Clock::time_point> apart_kill_sent = {};
 };
 
 struct GracefulKillDecision {
   GracefulKillAction action = GracefulKillAction::kNone;
   KillTargets targets = KillTargets::kAll;  // targets of kSignal and kKill
-  int signal = 0;                           // signal of kSignal
+  int signal = 0;                           // signal to send; set for kSignal
   const char* reason = "";                  // reason for the log; a static string
-  // When to decide again, or earlier if a process ends; nullopt after kDone and kGiveUp.
+  // Time of the next decision, which is made earlier if a process ends; nullopt after kDone and
+  // kGiveUp.
   std::optional<Clock::time_point> wake;
-  GracefulKillState next;  // state after the action
+  GracefulKillState next;  // state after the action, for the next decision
 };
 
-// Decides the next action while `left` processes are left. Pure.
+// Returns the next action while `left` processes are left. Pure.
 //
 // Ranks: SIGTERM follows another first signal when the ranks have exited, or else shortly before
 // SIGKILL. After the ranks have exited, SIGTERM is repeated, because a child that a shell with a

@@ -7,8 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Creates a file that only this user may open, because memfd_create() makes files that all users
-// may use if they can open them.
+// Creates a file in memory that only this user may open. A file from memfd_create() has a mode that
+// lets all users open it, so the mode is changed.
 UniqueFd MakeFile() {
   UniqueFd file(memfd_create("dslaunch-memory-checkpoint", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file && (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0 ||

@@ -25,12 +25,12 @@ std::filesystem::path ProgramOf(const std::string& process) {
   return std::filesystem::read_symlink("/proc/" + process + "/exe", error);
 }
 
-// Removes from `found` the ranks of the job's other nodes on this machine: the processes in the
-// session of a living supervisor. A supervisor with the job's variable does not count, because a
-// rank has started it.
+// Removes from `found` the ranks of the job's other nodes on this machine, which are the processes
+// in the session of a living supervisor. A supervisor with the job's variable was started by a
+// rank, so it does not count.
 void RemoveRanksOfOtherNodes(const Orphans& orphans, std::vector<ProcessInfo>& found) {
   const std::filesystem::path program = ProgramOf("self");
-  std::set<pid_t> sessions;  // sessions of other nodes
+  std::set<pid_t> sessions;  // sessions of the job's other nodes
   for (const ProcessInfo& info : found) sessions.insert(info.session);
   sessions.erase(orphans.session);
   for (const ProcessInfo& info : found) sessions.erase(info.id.pid);
@@ -48,7 +48,7 @@ std::vector<ProcessInfo> FindOrphans(const Orphans& orphans) {
   };
   if (!orphans.groups.empty()) {
     for (const ProcessInfo& info : AllProcesses()) {
-      // A recycled group number is in another session, so the group is skipped.
+      // A recycled group number belongs to a group in another session, so that group is skipped.
       if (info.ended || info.session != orphans.session) continue;
       if (std::ranges::find(orphans.groups, info.group) != orphans.groups.end()) add(info);
     }
@@ -111,8 +111,9 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
         if (!orphans.cgroup.empty()) RemoveCgroup(orphans.cgroup);
         return DescribeLeft(found);
     }
-    // Between the steps of the graceful kill only the known processes are checked. All of /proc is
-    // searched again when the processes of the ranks, or all, have ended, or when a step is due.
+    // Between the steps of the graceful kill, only the known processes are checked. All of /proc is
+    // searched again when the processes of the ranks, or all processes, have ended, or when a step
+    // is due.
     const bool has_ranks = std::ranges::any_of(
         found, [&](const ProcessInfo& info) { return IsOfRanks(info, orphans); });
     const auto is_waited_for = [&](const ProcessInfo& info) {

@@ -14,17 +14,18 @@ namespace dslaunch {
 
 // Identifies the processes of a job's workers on this node.
 struct Orphans {
-  std::string job_id = {};  // value of kJobIdVariable in the environment of a process of this user
-  std::vector<pid_t> groups = {};  // process groups of the workers, which are the workers' pids
-  pid_t session = 0;               // session of the supervisor and therefore of its workers' groups
-  // The workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup.
+  // Value of kJobIdVariable in the environment of such processes of this user.
+  std::string job_id = {};
+  std::vector<pid_t> groups = {};  // process groups of the workers, equal to the workers' pids
+  pid_t session = 0;               // session of the supervisor, and thus of the workers' groups
+  // Folder of the workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup.
   std::string cgroup = {};
 };
 
-// Runs the graceful kill on all of these processes and removes the cgroup. Spares the caller, and
-// ranks whose own supervisor lives, because the job's other nodes may be on this machine too.
-// Blocks until no process is left or grace + teardown are over. Returns the processes that are
-// left.
+// Ends all of these processes by the graceful kill, and removes the cgroup. Spares the caller.
+// Other nodes of the job may be on this machine too, so ranks whose own supervisor lives are spared
+// as well. Blocks until no process is left or grace + teardown have passed. Returns the processes
+// that are left.
 LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& options);
 
 }  // namespace dslaunch

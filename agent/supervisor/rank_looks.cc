@@ -14,17 +14,18 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxQueued = 4096;  // limit of looks; the ranks of a node are fewer
+constexpr size_t kMaxQueued = 4096;  // limit of queued looks, more than a node has ranks
 constexpr std::chrono::milliseconds kMostDelay{100};
-constexpr size_t kMaxSharedBytes = size_t{32} << 20;  // limit of compared memory of a process
-constexpr int kMaxHelpers = 4;  // limit of processes of a rank whose frames of C and C++ are read
+// Limit of the shared memory of a process that is compared.
+constexpr size_t kMaxSharedBytes = size_t{32} << 20;
+constexpr int kMaxHelpers = 4;  // limit of the processes of a rank whose C and C++ frames are read
 
 uint64_t Combine(uint64_t hash, uint64_t value) {
   constexpr uint64_t kPrime = 0x100000001b3;
   return (hash ^ value) * kPrime + (hash >> 32);
 }
 
-// Adds `frames` to the threads of a process.
+// Adds the frames in `frames` to the threads of `process`.
 void AddFrames(pb::ProcessStacks& frames, pb::ProcessStacks& process) {
   process.set_no_native(frames.no_native());
   for (pb::ThreadStack& read : *frames.mutable_threads()) {
@@ -158,7 +159,7 @@ void RankLooks::ReadFrames(const std::shared_ptr<Running>& running) {
   for (const pb::ThreadStack& thread : process.threads()) {
     if (thread.state() == "S" || thread.state() == "R") tids.push_back(thread.tid());
   }
-  // No thread can be read: the process is stopped or waits for its memory.
+  // No thread can be read, because the process is stopped or waits for its memory.
   if (tids.empty()) return;
   ++running->helpers;
   frames_.Begin(process.pid(), std::move(tids), [this, running, index](pb::ProcessStacks frames) {

@@ -25,7 +25,8 @@ struct AbstractAddress {
   explicit AbstractAddress(const std::string& name) {
     const std::string text = "dslaunch-" + name;
     address.sun_family = AF_UNIX;
-    // The name follows a zero byte, because that selects the abstract namespace.
+    // A name that begins with a zero byte is in the abstract namespace, so the name begins after
+    // the first byte.
     const size_t bytes = std::min(text.size(), sizeof address.sun_path - 1);
     std::memcpy(address.sun_path + 1, text.data(), bytes);
     size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);

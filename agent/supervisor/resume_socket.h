@@ -8,24 +8,24 @@
 
 namespace dslaunch {
 
-// Creates a Unix socket with a name in the kernel's abstract namespace, so that no file is left
+// Returns a Unix socket with a name in the kernel's abstract namespace, so that no file is left,
 // however its process ends. The socket is non-blocking and bound, but accepts no connection before
 // ListenForResume(). Fails with kInternal.
 Result<UniqueFd> MakeResumeSocket(const std::string& name);
 void ListenForResume(int socket);
 
 // Returns the next connection from a process of this user; an invalid descriptor if there is none.
-// Connections of other users are closed.
+// Closes connections of other users.
 UniqueFd AcceptResume(int listener);
 
-// Connects to the socket with that name. Returns an invalid descriptor if no process of this user
-// listens.
+// Returns a connection to the socket with that name; an invalid descriptor if no process of this
+// user listens.
 UniqueFd ConnectToResume(const std::string& name);
 
-// Runs the agent's role `resume`: writes the hello line, then passes bytes between its stdin and
-// stdout and the supervisor that listens at `name`, until either ends. Returns the exit code, which
-// is 0 if the supervisor closed the connection. The supervisor does that at its end, or when it no
-// longer needs the connection.
+// Implements the agent's mode `resume`: writes the hello line, and then passes bytes between its
+// stdin and stdout and the supervisor that listens at `name`, until either ends. Returns the exit
+// code, which is 0 if the supervisor closed the connection. The supervisor closes it at its own
+// end, or when it no longer needs the connection.
 int RunResume(const std::string& nonce, const std::string& build_id, const std::string& name);
 
 }  // namespace dslaunch

@@ -25,8 +25,8 @@ int ServeStdio(asio::io_context& loop, grpc::Service& service,
   ServeFd(*server, std::move(pair->theirs));
   loop.run();
   if (at_end) at_end();
-  // Exits at once, because gRPC's orderly shutdown would save nothing. Exiting also ends the
-  // processes that get a signal at this thread's end, such as a relay's programs.
+  // gRPC's orderly shutdown would save no data, so the process exits at once. Exiting also ends the
+  // processes that get a signal when this thread ends, such as a relay's programs.
   _exit(ToInt(ExitCode::kOk));
 }
 

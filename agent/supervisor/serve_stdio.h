@@ -1,4 +1,4 @@
-// Serves gRPC over stdin and stdout, for roles of the agent.
+// Serves gRPC over stdin and stdout, for several modes of the agent.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,7 +9,7 @@
 namespace dslaunch {
 
 // Runs `loop` and serves `service` until stdin has ended or stdout fails (StdioPump). Then calls
-// `at_end`, if any, and exits the process. Returns an exit code only if serving could not begin.
+// `at_end`, if given, and exits the process. Returns an exit code only if serving could not begin.
 // Precondition: the hello line (WriteHello) has been written.
 int ServeStdio(asio::io_context& loop, grpc::Service& service,
                const std::function<void()>& at_end = {});

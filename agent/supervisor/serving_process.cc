@@ -12,11 +12,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSocket = "socket:[";
-constexpr uint64_t kListens = 0x10000;  // flag __SO_ACCEPTCON of the kernel
+constexpr uint64_t kListens = 0x10000;  // kernel's flag __SO_ACCEPTCON of listening sockets
 constexpr std::string_view kTcpListens = "0A";
 
-// Returns the inode in the target of a descriptor's link: 4711 for "socket:[4711]", and 0 for any
-// other text.
+// Returns the inode in the target of a descriptor's link, such as 4711 for "socket:[4711]"; 0 for
+// any other text.
 uint64_t InodeOf(std::string_view link) {
   if (!link.starts_with(kSocket)) return 0;
   link.remove_prefix(kSocket.size());
@@ -24,7 +24,8 @@ uint64_t InodeOf(std::string_view link) {
   return TakeNumber(link);
 }
 
-// Returns the inodes of the lines in which `is_listening` accepts the word at index `state_at`.
+// Returns the inodes in those lines of a table for which `is_listening` accepts the word at index
+// `state_at`.
 template <class IsListening>
 std::set<uint64_t> Inodes(std::string_view table, int state_at, int inode_at,
                           IsListening is_listening) {

@@ -1,5 +1,6 @@
-// Detects a process that serves others, such as a daemon that keeps shared memory for ranks, by its
-// listening sockets. Such a process may need some time to notice that its clients have exited.
+// Detects by its listening sockets whether a process serves others, such as a daemon that stores
+// shared memory for ranks. Such a process may need some time to notice that its clients have
+// exited.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +17,7 @@ std::set<uint64_t> ListeningUnixSockets(std::string_view net_unix);
 // Returns the inodes of listening sockets in the content of /proc/net/tcp or tcp6. Pure.
 std::set<uint64_t> ListeningTcpSockets(std::string_view net_tcp);
 
-// Returns whether the process listens on a socket. Returns false if this process may not read its
+// Returns whether the process listens on a socket; false if this process may not read its
 // descriptors.
 bool Serves(pid_t pid);
 

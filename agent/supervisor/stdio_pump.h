@@ -1,4 +1,4 @@
-// Connects a socket with stdin and stdout, for roles of the agent that serve over stdin and stdout.
+// Connects a socket with stdin and stdout, for modes of the agent that serve over stdin and stdout.
 #pragma once
 
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 
 namespace dslaunch {
 
-// Passes bytes between stdin and stdout and `socket` until stdin has ended, or until the socket has
-// ended and stdout has received everything.
+// Passes bytes between a socket and stdin and stdout. Runs until stdin has ended, or until the
+// socket has ended and stdout has received all bytes.
 class StdioPump {
  public:
   StdioPump(asio::io_context& loop, UniqueFd socket)
@@ -34,7 +34,7 @@ class StdioPump {
   SupervisorPump out_;
 };
 
-// Writes the hello line before anything else. Returns false if stdout fails.
+// Writes the hello line, which must precede all other output. Returns false if stdout fails.
 inline bool WriteHello(std::string_view nonce, std::string_view build_id) {
   std::signal(SIGPIPE, SIG_IGN);
   const std::string hello = FormatHello(nonce, build_id);

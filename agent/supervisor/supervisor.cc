@@ -45,11 +45,11 @@
 namespace dslaunch {
 namespace {
 
-// Limit for writing the hello line. A front end that does not read it has failed.
+// Limit for writing the hello line. A front end that does not read the line has failed.
 constexpr milliseconds kHelloLimit{10'000};
 constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT,  SIGHUP,
                                         SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
-constexpr size_t kStatusQueueBytes = 1 << 20;  // see Supervisor::Forward
+constexpr size_t kStatusQueueBytes = 1 << 20;  // limit of the queue to which Forward() adds
 
 void LogLine(const std::string& text) {
   char host[256] = "?";
@@ -72,7 +72,8 @@ struct Streams {
   UniqueFd connection_out;
 };
 
-// Carries out the actions of SupervisorCore: owns the processes, descriptors and the only timer.
+// Carries out the actions of SupervisorCore. Owns the processes, the descriptors and the only
+// timer.
 class Supervisor {
  public:
   Supervisor(pid_t agent_pid, bool in_step, Streams streams, Watchdog watchdog)
@@ -101,7 +102,7 @@ class Supervisor {
     link_->Start(std::move(streams.connection_in), std::move(streams.connection_out));
   }
 
-  // Runs until the core finishes, and returns the exit code. `unblocked`: the signal mask to run
+  // Runs until the core finishes, and returns the exit code. `unblocked` is the signal mask to run
   // with. Precondition: the handled signals are blocked.
   int Run(const sigset_t& unblocked) {
     for (const int signal : kHandledSignals) signals_.add(signal);
@@ -114,7 +115,7 @@ class Supervisor {
     outbound_.Start([this](SupervisorPump::Event event) {
       if (event == SupervisorPump::Event::kSinkFailed)
         CarryOut(core_.OnFrontEndGone(Clock::now()));
-      else if (!link_)  // a link first has to send what it has received
+      else if (!link_)  // a link first has to send the data that it has received
         CarryOut(core_.OnOutboundEnded(Clock::now()));
     });
     io_.run();
@@ -125,7 +126,7 @@ class Supervisor {
   }
 
  private:
-  // --- events ---
+  // --- Events for the core ---
 
   void AwaitSignal() {
     signals_.async_wait([this](std::error_code error, int signal) {
@@ -173,7 +174,7 @@ class Supervisor {
     CarryOut(core_.OnReaped(Clock::now()));
   }
 
-  // --- actions ---
+  // --- Actions of the core ---
 
   void CarryOut(SupervisorActions actions) {
     for (SupervisorAction& action : actions)
@@ -255,7 +256,8 @@ class Supervisor {
   }
 
   void Do(const supervisor_action::KillAgent&) {
-    if (!agent_ended_) kill(agent_pid_, SIGKILL);  // valid, because the agent is not reaped yet
+    // The agent is not reaped yet, so the pid is still valid.
+    if (!agent_ended_) kill(agent_pid_, SIGKILL);
   }
 
   void Do(const supervisor_action::Print& print) { LogLine(print.line); }
@@ -265,8 +267,8 @@ class Supervisor {
     io_.stop();
   }
 
-  // Sends an event that a rank can cause at any rate: a status line, or that it was stopped or
-  // continued. Drops the event if the agent is far behind, so that the queue stays bounded.
+  // Sends an event that a rank can cause at any rate: a status line, or that the rank was stopped
+  // or continued. Drops the event if the agent is far behind, so that the queue stays bounded.
   void Forward(const pb::SupervisorEvent& event) {
     if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(event);
   }
@@ -277,7 +279,7 @@ class Supervisor {
     cgroup_.clear();
   }
 
-  // --- remaining processes ---
+  // --- Processes that remain in a graceful kill ---
 
   // Returns the children that are neither workers nor processes that workers have started.
   std::vector<pid_t> Companions() const {
@@ -287,7 +289,7 @@ class Supervisor {
   }
 
   LeftCount CountLeft() const {
-    // This process is a sub-reaper, so orphans become its children. Without children, it has no
+    // This process is a sub-reaper, so orphans become its children, and without children it has no
     // descendants.
     std::vector<pid_t> children = OwnChildren();
     for (const pid_t companion : Companions()) std::erase(children, companion);
@@ -321,10 +323,10 @@ class Supervisor {
     return all;
   }
 
-  // Sends each signal once to each process: through the process group if that is a worker's,
-  // because no fork escapes that, otherwise directly. Searches again for processes that left their
-  // group or were forked meanwhile, as by setsid(1). kMostLooks bounds the search for programs that
-  // never stop forking.
+  // Sends each signal once to each process. No fork escapes a signal to a process group, so the
+  // members of workers' groups get the signal through their group, and other processes directly.
+  // Processes may leave their group or be forked meanwhile, as by setsid(1), so the search is
+  // repeated. kMostLooks bounds the search for programs that never stop forking.
   void SignalLeft(std::span<const int> signals, KillTargets targets) {
     constexpr int kMostLooks = 5;
     std::vector<pid_t> groups;
@@ -355,11 +357,11 @@ class Supervisor {
 
   const pid_t agent_pid_;
   const pid_t session_ = getsid(0);
-  bool agent_ended_ = false;  // true once the agent was reaped
+  bool agent_ended_ = false;  // whether the agent was reaped
   Watchdog watchdog_;
-  SupervisorPump inbound_;   // from the front end to the agent
-  SupervisorPump outbound_;  // from the agent to the front end
-  // Link between the pumps and the front end; null if the pumps use stdin and stdout directly.
+  SupervisorPump inbound_;   // pump from the front end to the agent
+  SupervisorPump outbound_;  // pump from the agent to the front end
+  // Link between the pumps and the front end; nullptr if the pumps use stdin and stdout directly.
   std::unique_ptr<FrontEndLink> link_;
   SupervisorWorkers workers_;
   std::string cgroup_;  // folder of the workers' cgroup; empty if there is none
@@ -369,8 +371,8 @@ class Supervisor {
   supervisor_action::Finish end_;
 };
 
-// Opens missing standard descriptors. Otherwise the next socket would get the number of one, and
-// printing would corrupt the socket's data.
+// Opens those of the descriptors 0 to 2 that are missing. Otherwise the next socket would get one
+// of these numbers, and printing would corrupt the socket's data.
 void OpenStandardFds() {
   int fd = 0;
   do {
@@ -379,8 +381,8 @@ void OpenStandardFds() {
   if (fd >= 0) close(fd);
 }
 
-// Duplicates stdin and stdout and replaces them by /dev/null, so that they can really be closed and
-// nothing prints into them. Returns false on failure.
+// Duplicates stdin and stdout and replaces them by /dev/null, so that closing the duplicates really
+// closes them, and no output is printed into them. Returns false on failure.
 bool TakeStdio(Streams& streams) {
   streams.front_end_in = DuplicateFd(STDIN_FILENO);
   streams.front_end_out = DuplicateFd(STDOUT_FILENO);
@@ -430,14 +432,15 @@ void ChangeProcess() {
   // The memory of supervisor and agent contains keys of the job, and ranks run as the same user, so
   // the memory is made unreadable. A worker becomes readable again when it executes its program.
   prctl(PR_SET_DUMPABLE, 0);
-  // The agent inherits the higher limit, because a rendezvous needs several descriptors per node.
+  // A rendezvous needs several descriptors per node, so the limit is raised, and the agent inherits
+  // it.
   RaiseOpenFileLimit();
   std::signal(SIGPIPE, SIG_IGN);
   setsid();  // fails if this process already leads a session or a group
 }
 
-// Lets the agent survive signals that Slurm sends to all processes of a step. Handlers are used,
-// because programs of the agent would inherit ignored signals.
+// Lets the agent survive signals that Slurm sends to all processes of a step. Programs of the agent
+// would inherit ignored signals, so handlers are used.
 void LeaveSignalsToSupervisor() {
   for (const int signal : kHandledSignals) {
     if (signal != SIGCHLD) std::signal(signal, [](int) {});
@@ -452,8 +455,8 @@ int Fail(const char* what) {
 }  // namespace
 
 int RunSupervisor(const SupervisorOptions& options) {
-  // Blocks the signals until they are handled, so that no signal is lost or ends this process
-  // during the setup.
+  // A signal during the setup must not be lost or end this process, so signals stay blocked until
+  // they are handled.
   sigset_t handled, before;
   sigemptyset(&handled);
   for (const int signal : kHandledSignals) sigaddset(&handled, signal);

@@ -1,4 +1,4 @@
-// Runs the supervisor: the process on a node that is the parent of the agent and of every worker,
+// Runs the supervisor, the process on a node that is the parent of the agent and of every worker,
 // and that leaves no process behind. The front end starts the supervisor over SSH; its stdin and
 // stdout carry the agent's gRPC bytes. agent/supervisor/supervisor_core.h makes its decisions; this
 // file carries them out with the loop, processes, descriptors and signals.
@@ -10,15 +10,15 @@
 namespace dslaunch {
 
 struct SupervisorOptions {
-  std::string nonce;     // nonce of the front end, repeated in the hello line
-  std::string build_id;  // build ID of this binary
+  std::string nonce;     // front end's nonce, repeated in the hello line
+  std::string build_id;  // build ID of this program
 
-  // True if the stream to the front end can be resumed when its connection breaks
-  // (front_end_link.h). The ticket for that follows the hello line.
+  // Whether the stream to the front end can be resumed when its connection breaks
+  // (front_end_link.h). The ticket for resuming follows the hello line.
   bool resumable = false;
 
-  // True in a Slurm step, to which Slurm sends a signal when it ends the job. See
-  // SupervisorCore::Options.
+  // Whether the supervisor runs in a Slurm step, to which Slurm sends a signal when it ends the job
+  // (SupervisorCore::Options).
   bool in_step = false;
 
   // Inherited connection of the agent to its node's own command; -1 if there is none.
@@ -27,9 +27,10 @@ struct SupervisorOptions {
   // Runs the agent in a forked process and returns its exit code. The agent serves gRPC on the
   // first descriptor, and exchanges SupervisorRequest and SupervisorEvent
   // (proto/wire/framed_socket.h) on the second. Before it requests a worker with
-  // WorkerSpec.takes_store_fd, it sends that worker's socket on the third, with one byte. It owns
-  // all three. Its stdin and stdout are /dev/null. When the supervisor dies, the agent reads end of
-  // file on the descriptors and sweeps (agent/supervisor/orphan_sweep.h).
+  // WorkerSpec.takes_store_fd, it sends that worker's socket on the third, with one byte. The agent
+  // owns all three descriptors. Its stdin and stdout are /dev/null. When the supervisor dies, the
+  // agent reads end of file on the descriptors and ends the workers' processes
+  // (agent/supervisor/orphan_sweep.h).
   std::function<int(int grpc_fd, int control_fd, int sockets_fd)> run_agent;
 };
 

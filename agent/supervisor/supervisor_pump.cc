@@ -47,8 +47,8 @@ void SupervisorPump::Write(size_t bytes) {
 
 void SupervisorPump::CloseSink() {
   if (!sink_.is_open()) return;
-  // Both calls are needed: shutdown() ends a socket that is also open in the other direction, but a
-  // pipe ends only by close().
+  // shutdown() ends a socket that is also open in the other direction, but a pipe ends only by
+  // close(), so both are called.
   shutdown(sink_.native_handle(), SHUT_WR);
   std::error_code ignored;
   sink_.close(ignored);

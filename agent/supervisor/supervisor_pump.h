@@ -10,27 +10,28 @@
 
 namespace dslaunch {
 
-// Copies bytes until end of file. Holds at most one buffer: while the sink is blocked, the pump
-// neither reads nor spins. At end of file, shuts down the sink's write side after the last byte. A
-// sink that fails is closed and further bytes are dropped, so that the source never blocks and its
-// end is still detected. Single-threaded; must outlive the io_context's handlers.
+// Copies bytes from a source to a sink until end of file. Holds at most one buffer: while the sink
+// is blocked, the pump neither reads nor spins. At end of file, shuts down the sink's write side
+// after the last byte. If the sink fails, closes it and drops further bytes, so that the source
+// never blocks and its end is still detected. Single-threaded; must outlive the io_context's
+// handlers.
 class SupervisorPump {
  public:
   enum class Event {
-    kSinkFailed,   // sent at most once, and never after kSourceEnded
-    kSourceEnded,  // the last event: end of file or an error
+    kSinkFailed,   // the sink failed; sent at most once, never after kSourceEnded
+    kSourceEnded,  // end of file or an error at the source; the last event
   };
   using OnEvent = std::function<void(Event)>;
 
-  // Makes the descriptors non-blocking; they may be pipes, sockets or duplicates of one socket.
+  // Makes the descriptors non-blocking. They may be pipes, sockets or duplicates of one socket.
   SupervisorPump(asio::io_context& io, UniqueFd source, UniqueFd sink);
 
   void Start(OnEvent on_event);
 
-  // Makes the sink's reader read end of file now. Further bytes are dropped.
+  // Makes the sink's reader read end of file now, and drops further bytes.
   void CloseSink();
 
-  // Returns whether the source has ended and the sink has received everything or failed.
+  // Returns whether the source has ended and the sink has received all bytes or failed.
   bool ended() const { return ended_; }
 
  private:

@@ -16,15 +16,16 @@ namespace dslaunch {
 // that many bytes are buffered.
 class StatusLines {
  public:
-  // Returns the lines that `bytes` completes, each with its newline; empty if there are none.
+  // Returns the lines that `bytes` completes, each with its newline; empty if `bytes` completes no
+  // line.
   std::string Feed(std::string_view bytes);
 
  private:
   std::string partial_;
-  bool dropping_ = false;  // true inside a line that is too long
+  bool dropping_ = false;  // whether the current line is too long and is dropped
 };
 
-// Reads a status pipe as fast as it is written, so that a worker never blocks on it.
+// Reads a status pipe as fast as it is written, so that a worker never blocks on the pipe.
 // Single-threaded; may be destroyed at any time.
 class StatusReader {
  public:
@@ -35,7 +36,7 @@ class StatusReader {
   StatusReader(const StatusReader&) = delete;
   StatusReader& operator=(const StatusReader&) = delete;
 
-  // Reads what is in the pipe now, at most the capacity of a pipe, to get the last lines of a
+  // Reads the bytes that are in the pipe now, at most a pipe's capacity, to get the last lines of a
   // worker that has exited.
   void Drain();
 

@@ -28,7 +28,7 @@ std::vector<std::string> ArgvOf(const pb::WorkerSpec& spec, const pb::SpawnWorke
   return argv;
 }
 
-// Opens a worker's stdin without waiting for a writer.
+// Returns a descriptor for a worker's stdin. Does not wait for a writer of the file.
 UniqueFd OpenInput(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
   if (fd.valid()) fcntl(fd.get(), F_SETFL, 0);
@@ -36,7 +36,7 @@ UniqueFd OpenInput(const std::string& path) {
 }
 
 // Returns the last socket that the agent has sent; invalid if there is none. Earlier sockets were
-// for workers that were not started.
+// for workers that were not started, so they are closed.
 UniqueFd TakeSocket(const UniqueFd& sockets) {
   UniqueFd taken;
   char byte = 0;
@@ -45,7 +45,7 @@ UniqueFd TakeSocket(const UniqueFd& sockets) {
   return taken;
 }
 
-// Connects to a socket that listens on this node. This does not block. Returns an invalid
+// Returns a connection to a socket that listens on this node, without blocking; an invalid
 // descriptor with errno set on failure.
 UniqueFd ConnectTo(const std::string& path) {
   const std::optional<sockaddr_un> address = UnixAddress(path);
@@ -60,7 +60,7 @@ UniqueFd ConnectTo(const std::string& path) {
   return connection;
 }
 
-// Lets a worker inherit descriptors. The variable `name` gets their numbers.
+// Lets a worker inherit descriptors, and sets its variable `name` to their numbers.
 void PassFds(const char* name, std::initializer_list<int> fds, SpawnSpec& spawn) {
   std::string numbers;
   for (const int fd : fds) numbers += (numbers.empty() ? "" : ",") + std::to_string(fd);
@@ -211,7 +211,7 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
 }
 
 void SupervisorWorkers::Signal(int signal, std::optional<uint32_t> only) {
-  // A process that is not reaped keeps its pid, so the pid is still the worker's.
+  // A process that is not reaped keeps its pid, so the pid still belongs to the worker.
   for (const auto& [local_rank, worker] : workers_) {
     if (worker.pid > 0 && only.value_or(local_rank) == local_rank) kill(worker.pid, signal);
   }

@@ -23,31 +23,31 @@
 
 namespace dslaunch {
 
-// The worker processes of a node. Single-threaded; the thread must outlive the workers, which get
-// SIGKILL when it ends.
+// The worker processes of a node. Workers get SIGKILL when the thread that started them ends, so
+// that thread must outlive them. Single-threaded.
 class SupervisorWorkers {
  public:
   struct Callbacks {
-    // Receives StatusBytes: whole lines that a worker has written.
+    // Receives StatusBytes, which contain whole lines that a worker has written.
     std::function<void(const pb::SupervisorEvent&)> on_status;
-    // Receives the result of each spawn that Start() began, once for each.
+    // Receives the result of each spawn that Start() began, once for each spawn.
     std::function<void(uint32_t local_rank, const SpawnResult&)> on_start;
   };
 
-  // `sockets`: a socket over which the agent sends the sockets for workers with takes_store_fd.
+  // `sockets` is a socket over which the agent sends the sockets for workers with takes_store_fd.
   SupervisorWorkers(asio::io_context& io, UniqueFd sockets, Callbacks callbacks);
 
-  // Makes workers start in this cgroup from now on (agent/supervisor/cgroup.h).
+  // Makes all workers start in this cgroup from now on (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
 
   // Begins to start a worker in a new process group, without waiting for another start or for a
   // disk. Returns the process, or an error if there is none. on_start is called when the worker has
-  // executed its program or has failed to; it is not called after an error. `shared`: the settings
-  // that all workers of a start have in common; its `workers` are not read.
+  // executed its program or has failed to do so; it is not called after an error. `shared` contains
+  // the settings that all workers of a start have in common; its `workers` are not read.
   SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
-  // Sends a signal to each running worker, but not to its children. With `only`, sends it to that
-  // worker alone.
+  // Sends a signal to each running worker, but not to its children. With `only`, sends the signal
+  // to that worker alone.
   void Signal(int signal, std::optional<uint32_t> only);
 
   struct Change {
@@ -55,18 +55,18 @@ class SupervisorWorkers {
     WorkerChange change;
   };
   // Handles a result of waitid(). Returns nullopt if the child is not a worker that has started. If
-  // a worker has ended, passes on its last status lines, and on_start if that is pending, before it
-  // returns.
+  // a worker has ended, first passes on its last status lines, and on_start if that is pending.
   std::optional<Change> OnChild(const siginfo_t& child);
 
-  // Returns the process of a worker that has executed its program and runs; nullopt otherwise.
+  // Returns the process of a worker that has executed its program and still runs; nullopt
+  // otherwise.
   std::optional<pid_t> PidOf(uint32_t local_rank) const;
 
   // Returns the process groups in which workers were started and which may still have members.
   const std::vector<pid_t>& groups() const { return groups_; }
 
-  // Forgets the groups. Call it when no process of any worker is left, because a recycled group
-  // number must not be signalled.
+  // Removes all group numbers. A recycled group number must not be signalled, so call this when no
+  // process of any worker is left.
   void ForgetGroups() { groups_.clear(); }
 
  private:
@@ -77,13 +77,14 @@ class SupervisorWorkers {
 
     Spawning spawning;
     UniqueFd status_read;
-    // Descriptor of `spawning`, released before destruction.
+    // Descriptor of `spawning`, which is released before destruction.
     asio::posix::stream_descriptor outcome;
     asio::steady_timer limit;
   };
   struct Worker {
-    pid_t pid = -1;                      // pid of the worker until it is reaped; -1 otherwise
-    std::shared_ptr<Starting> starting;  // set until the worker has executed its program
+    pid_t pid = -1;  // pid of the worker until it is reaped; -1 otherwise
+    // State of the start; nullptr once the program was executed.
+    std::shared_ptr<Starting> starting;
     std::unique_ptr<StatusReader> status;
   };
 

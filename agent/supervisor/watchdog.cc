@@ -18,11 +18,11 @@ namespace {
 
 constexpr milliseconds kKillLimit{1'000};
 
-// A record in the pipe is a process group to remember, or this value to forget all earlier groups.
+// A record in the pipe is a process group to add, or this value to remove all earlier groups.
 constexpr pid_t kForget = 0;
 
-// Leaves the session and closes all other descriptors, so that no process waits for one to be
-// closed.
+// Leaves the session and closes all other descriptors, because other processes may wait for a
+// descriptor to be closed.
 void Withdraw(int pipe_end) {
   setsid();
   prctl(PR_SET_NAME, "dslaunch-watch");
@@ -67,7 +67,7 @@ void Watchdog::HoldFromAgent() {
 }
 
 void Watchdog::Start(Orphans orphans, const GracefulKillOptions& graceful_kill) {
-  // All signals are blocked in the watchdog, because only end of file on the pipe may wake it.
+  // Only end of file on the pipe may wake the watchdog, so all signals are blocked in it.
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);

@@ -1,5 +1,5 @@
-// Runs the watchdog: a small process that sleeps while the supervisor or the agent lives, and ends
-// what the workers leave behind if both are killed at the same time.
+// Runs the watchdog, a small process that sleeps while the supervisor or the agent lives, and that
+// ends the processes which the workers leave if both are killed at the same time.
 #pragma once
 
 #include <sys/types.h>
@@ -10,29 +10,29 @@
 
 namespace dslaunch {
 
-// The supervisor's handle of its watchdog. The watchdog wakes at end of file on a pipe whose other
-// end only supervisor and agent hold, so neither has to do anything, whichever dies first.
-// Single-threaded.
+// The supervisor's handle of its watchdog. The watchdog wakes at end of file on a pipe. Only
+// supervisor and agent have the pipe's other end open, so neither has to notify the watchdog,
+// whichever dies first. Single-threaded.
 class Watchdog {
  public:
-  // Creates the pipe. Precondition: the agent is not forked yet. Returns false with errno set on
-  // failure.
+  // Creates the pipe. Returns false with errno set on failure. Precondition: the agent is not
+  // forked yet.
   bool Open();
 
-  // Makes the calling agent keep the watchdog asleep while the agent lives, as the supervisor does.
+  // Keeps the pipe open in the calling agent, so that the watchdog sleeps while the agent lives.
   void HoldFromAgent();
 
-  // Forks the watchdog. Preconditions: called once, from a process with one thread. If the fork
-  // fails, the other calls do nothing. `orphans` has the current groups, which AddGroup and
-  // ForgetGroups update.
+  // Forks the watchdog. If the fork fails, the other calls do nothing. `orphans` contains the
+  // current groups, which AddGroup() and ForgetGroups() update. Preconditions: called once, from a
+  // process with one thread.
   void Start(Orphans orphans, const GracefulKillOptions& graceful_kill);
 
-  // AddGroup adds the group of a worker that was started. ForgetGroups forgets all groups when no
-  // process of any worker is left.
+  // Adds the group of a worker that was started. ForgetGroups() removes all groups when no process
+  // of any worker is left.
   void AddGroup(pid_t group);
   void ForgetGroups();
 
-  // Kills and reaps the watchdog. Called when nothing is left for the watchdog to do.
+  // Kills and reaps the watchdog, because no processes are left that it would have to end.
   void End();
 
   // Records that the watchdog was reaped.

@@ -1,4 +1,5 @@
-// Defines the states of a worker process as a table: state x event -> next state and report.
+// Defines the states of a worker process as a table that maps state and event to the next state and
+// the report.
 #pragma once
 
 #include <array>
@@ -7,12 +8,12 @@
 namespace dslaunch {
 
 enum class WorkerState {
-  kPending,  // being started
+  kPending,  // the worker is being started
   kRunning,
-  kStopped,  // stopped by a signal such as SIGSTOP or SIGTTIN
+  kStopped,  // the worker is stopped by a signal such as SIGSTOP or SIGTTIN
   kEnding,   // the graceful kill has begun
   kKilling,  // the graceful kill has sent SIGKILL
-  kEnded,    // reaped, or never started
+  kEnded,    // the worker was reaped, or was never started
 };
 inline constexpr size_t kWorkerStates = 6;
 
@@ -28,7 +29,7 @@ enum class WorkerEvent {
 };
 inline constexpr size_t kWorkerEvents = 8;
 
-// The report to the agent about a transition.
+// The report to the agent about a transition of a worker.
 enum class WorkerReport {
   kNone,
   kSpawned,
@@ -52,7 +53,7 @@ using S = WorkerState;
 using R = WorkerReport;
 using Row = std::array<Transition, kWorkerEvents>;
 
-// An event that cannot happen in a state neither changes the state nor is reported.
+// An event that cannot happen in a state neither changes the state nor causes a report.
 inline constexpr std::array<Row, kWorkerStates> kTable = {{
     // Each row lists the transitions for kSpawned, kSpawnFailed, kExited, kKilled, kStopped,
     // kContinued, kGracefulKill and kSigkillFollows, in this order.
