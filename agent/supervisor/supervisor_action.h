@@ -1,5 +1,5 @@
-// The actions of SupervisorCore and SupervisorWorkersCore. supervisor.cc, tests and the simulator
-// carry them out.
+// Declares the actions of SupervisorCore and SupervisorWorkersCore. supervisor.cc, tests and the
+// simulator carry them out.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,16 @@
 
 namespace dslaunch {
 
-// Actions are carried out in order. The answer to an action is passed to the core, and the
-// resulting actions are carried out, before the next action (except for StartWorker).
+// The actions are carried out in order. If an action has a result, the function that its comment
+// names receives the result. The actions that this function returns are carried out before the next
+// action (except after StartWorker).
 namespace supervisor_action {
 
 struct SendToAgent {
   pb::SupervisorEvent event;
 };
-// The answer is SupervisorWorkersCore::OnCgroup().
+// An action that creates the workers' cgroup. SupervisorWorkersCore::OnCgroup() receives the
+// result.
 struct MakeCgroup {
   std::string job_id;
 };
@@ -29,44 +31,46 @@ struct StartWatchdog {
   std::string job_id;
   GracefulKillOptions graceful_kill;
 };
-// Starts a worker in a process group of its own. The answer is SupervisorWorkersCore::OnStarted()
-// or OnStartFailed() when the result is known; many workers start concurrently, however long each
-// takes.
+// An action that starts a worker in a process group of its own. SupervisorWorkersCore::OnStarted()
+// or OnStartFailed() is called when the result is known; many workers start concurrently, however
+// long each start takes.
 struct StartWorker {
   pb::WorkerSpec spec;
   std::shared_ptr<const pb::SpawnWorkers> shared;  // settings that all workers share
 };
-// Sends a signal to each running worker, or to one of them, but not to its children.
+// An action that sends a signal to each running worker, or to one of them, but not to its children.
 struct SignalWorkers {
   int signal = 0;
-  std::optional<uint32_t> local_rank = {};  // nullopt: all
+  std::optional<uint32_t> local_rank = {};  // worker to signal; nullopt for all workers
 };
-// Reaps ended children, then counts the processes left: descendants of the supervisor and members
-// of the workers' cgroup, except agent and watchdog. The answer is SupervisorCore::OnLeft().
+// An action that reaps ended children and then counts the processes that are left: descendants of
+// the supervisor and members of the workers' cgroup, except agent and watchdog.
+// SupervisorCore::OnLeft() receives the result.
 struct CountLeft {};
-// Sends `signal`, then SIGCONT, to the counted processes that are in `targets`.
+// An action that sends `signal`, then SIGCONT, to the counted processes that are in `targets`.
 struct SignalLeft {
   int signal = 0;
   KillTargets targets = KillTargets::kAll;
 };
-// Sends SIGKILL to the counted processes that are in `targets`.
+// An action that sends SIGKILL to the counted processes that are in `targets`.
 struct KillLeft {
   KillTargets targets = KillTargets::kAll;
 };
-// Describes the processes that CountLeft counts. The answer is SupervisorCore::OnLeftListed().
+// An action that describes the processes that CountLeft counts. SupervisorCore::OnLeftListed()
+// receives the result.
 struct ListLeft {};
-// No process of the workers is left: removes their cgroup and forgets their group numbers, which
-// may be reused.
+// An action that removes the workers' cgroup and their group numbers, which may be reused, because
+// no process of the workers is left.
 struct ForgetWorkers {};
-// Makes the agent see end of file from the front end.
+// An action that makes the agent read end of file from the front end.
 struct CloseInbound {};
-// Rejects a returning front end from now on.
+// An action that makes the supervisor reject a returning front end from now on.
 struct RefuseFrontEnd {};
-struct KillAgent {};  // sends SIGKILL
-struct Print {        // prints to stderr
+struct KillAgent {};  // sends SIGKILL to the agent
+struct Print {        // prints `line` to stderr
   std::string line;
 };
-// The last action: exit with this code, and print this line to stderr unless it is empty.
+// The last action: prints this line to stderr, unless it is empty, and exits with this code.
 struct Finish {
   int exit_code = 0;
   std::string line;
@@ -83,7 +87,7 @@ struct SupervisorAction {
                supervisor_action::CloseInbound, supervisor_action::RefuseFrontEnd,
                supervisor_action::KillAgent, supervisor_action::Print, supervisor_action::Finish>
       what;
-  const char* reason = "";  // a static string
+  const char* reason = "";  // reason for the log; a static string
 };
 using SupervisorActions = std::vector<SupervisorAction>;
 

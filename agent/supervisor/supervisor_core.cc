@@ -28,7 +28,7 @@ pb::SupervisorEvent ConnectionChange(bool is_broken) {
 
 }  // namespace
 
-// --- requests of the agent ---
+// --- Requests of the agent ---
 
 SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock::time_point now) {
   switch (request.request_case()) {
@@ -52,7 +52,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       break;
     case pb::SupervisorRequest::kDetach:
       detached_ = true;
-      lease_end_.reset();  // the lease of the front end
+      lease_end_.reset();  // the lease was that of the front end
       break;
     case pb::SupervisorRequest::kAlive:
       OnAlive(request.alive(), now);
@@ -60,7 +60,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
     case pb::SupervisorRequest::kNoFrontEnd:
       if (resume_by_) DeclareFrontEndLost("the agent reports that the front end is gone", now);
       break;
-    case pb::SupervisorRequest::kLook:  // answered without a decision
+    case pb::SupervisorRequest::kLook:  // the request needs no decision
     case pb::SupervisorRequest::REQUEST_NOT_SET:
       break;
   }
@@ -73,7 +73,7 @@ void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now)
   std::optional<uint32_t> left_ms;
   if (!detached_ && alive.has_lease_left_ms()) left_ms = alive.lease_left_ms();
   if (detached_ && alive.has_majority_lease_left_ms()) left_ms = alive.majority_lease_left_ms();
-  if (detached_ && left_ms != 0) lease_is_over_ = false;  // ranks of another attempt may follow
+  if (detached_ && left_ms != 0) lease_is_over_ = false;  // ranks of another attempt may start
   if (!left_ms) return;
   lease_end_ = now + milliseconds(*left_ms);
   if (watch_at_ && *lease_end_ < *watch_at_) WatchAgent();
@@ -91,7 +91,7 @@ SupervisorActions SupervisorCore::OnControlLost(Clock::time_point now) {
   return TakeActions();
 }
 
-// --- watching the agent ---
+// --- Heartbeats of the agent ---
 
 void SupervisorCore::WatchAgent() {
   watch_at_ = last_seen_ + agent_dead_;
@@ -99,8 +99,8 @@ void SupervisorCore::WatchAgent() {
 }
 
 void SupervisorCore::OnWatch(Clock::time_point now) {
-  // If this process could not run in time, neither could the agent: it gets more time for its
-  // heartbeat, and to report the current lease.
+  // If this process could not run in time, the agent could not run either. The agent gets more time
+  // for its heartbeat, and to report the current lease.
   if (now > *watch_at_ + kStall) {
     last_seen_ = now;
     if (lease_end_) lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);
@@ -108,7 +108,7 @@ void SupervisorCore::OnWatch(Clock::time_point now) {
   if (now >= last_seen_ + agent_dead_)
     return BeginEnding(Why::kAgentSilent, "the agent is silent", now);
   if (lease_end_ && now >= *lease_end_ && !std::exchange(lease_is_over_, true)) {
-    // The agent keeps running, because other nodes may need it.
+    // Other nodes may need the agent, so it keeps running.
     Act(action::SendToAgent{FrontEndGone()},
         detached_ ? "the lease of the nodes' majority is over" : "the front end's lease is over");
     workers_.BeginKill();
@@ -117,12 +117,12 @@ void SupervisorCore::OnWatch(Clock::time_point now) {
   WatchAgent();
 }
 
-// --- ending ---
+// --- Causes of the supervisor's end ---
 
 SupervisorActions SupervisorCore::OnFrontEndGone(Clock::time_point now) {
   static constexpr char kReason[] = "the front end is gone";
   if (detached_)
-    Act(action::CloseInbound{}, kReason);  // the agent's connection ends
+    Act(action::CloseInbound{}, kReason);  // ends the agent's connection only
   else
     BeginEnding(Why::kFrontEndGone, kReason, now);
   return TakeActions();
@@ -185,8 +185,7 @@ SupervisorActions SupervisorCore::OnAgentEnd(AgentEnd end) {
 SupervisorActions SupervisorCore::OnReaped(Clock::time_point now) {
   if (agent_end_ && !std::exchange(agent_end_handled_, true)) {
     if (!ending_) ending_ = Why::kAgentEnded;
-    if (!workers_.gave_up())
-      workers_.BeginKill();  // processes that the agent started have to be ended too
+    if (!workers_.gave_up()) workers_.BeginKill();  // processes that the agent started must end too
   }
   Advance(now);
   return TakeActions();
@@ -236,7 +235,7 @@ void SupervisorCore::KillAgent(const char* reason, Clock::time_point now) {
   kill_limit_.BeginUntil(now + kAgentEndLimit);
 }
 
-// --- time ---
+// --- Timeouts ---
 
 SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
   if (watch_at_ && !ending_ && now >= *watch_at_) OnWatch(now);
@@ -274,13 +273,13 @@ void SupervisorCore::Append(SupervisorActions actions) {
 }
 
 SupervisorActions SupervisorCore::TakeActions() {
-  // Last, because its answer may lead to the next step.
+  // The answer to CountLeft may lead to the next step, so this action is the last.
   if (count_wanted_ && !std::exchange(count_asked_, true))
     Act(action::CountLeft{}, "the graceful kill runs");
   return std::exchange(out_, {});
 }
 
-// --- the end ---
+// --- End of the supervisor ---
 
 void SupervisorCore::Finish() {
   if (std::exchange(finished_, true)) return;

@@ -1,12 +1,13 @@
-// The supervisor's state machine: its response to each request of its agent, end of a child, signal
-// and timeout. Its part SupervisorWorkersCore decides about the workers. Pure: no clock, threads or
-// I/O; agent/supervisor/supervisor.cc, tests and the simulator carry out its actions.
+// The supervisor's state machine, which decides the response to each request of the agent, end of a
+// child, signal and timeout. Its member SupervisorWorkersCore decides about the workers. Uses no
+// clock, threads or I/O; agent/supervisor/supervisor.cc, tests and the simulator carry out its
+// actions.
 //
 //   serving -> ending: graceful kill -> agent's end -> its last bytes -> finished
 //
-// While it serves, the graceful kill also runs for StopWorkers and when the front end's lease
-// expires. Every end of the supervisor goes through BeginEnding; Advance takes each further step
-// as soon as its condition holds.
+// While the supervisor serves, the graceful kill also runs for StopWorkers and when the front end's
+// lease expires. Every end of the supervisor goes through BeginEnding; Advance takes each further
+// step as soon as its condition holds.
 #pragma once
 
 #include <sys/types.h>
@@ -24,64 +25,66 @@
 
 namespace dslaunch {
 
-// How the agent ended.
+// The exit of the agent.
 struct AgentEnd {
-  int code = 0;  // exit code or signal
+  int code = 0;  // exit code, or signal if `by_signal`
   bool by_signal = false;
 };
 
 class SupervisorCore {
  public:
   struct Options {
-    pid_t agent_pid = 0;  // pid in the message about the agent's end
-    // In a Slurm step, a terminating signal is a request to end the job: the agent stops the job in
-    // order, and supervisor and agent survive the signal until the front end, its lease or SIGKILL
-    // ends them.
+    pid_t agent_pid = 0;  // agent's pid, for the message about its end
+    // Whether the supervisor runs in a Slurm step, where a terminating signal is a request to end
+    // the job. The agent then stops the job in order, and supervisor and agent survive the signal
+    // until the front end, its lease or SIGKILL ends them.
     bool in_step = false;
-    bool plant_early_reaped = false;  // test only; see SupervisorWorkersCore
+    // For tests only: the bug that SupervisorWorkersCore describes.
+    bool plant_early_reaped = false;
   };
 
-  // Time for the agent to exit by itself, and again for it to die from SIGKILL.
+  // Limit for the agent to exit by itself, and again for it to die from SIGKILL.
   static constexpr milliseconds kAgentEndLimit{2'000};
-  // Time for the front end to return after its connection broke, unless the agent learns earlier
-  // that it will not. A login takes a fraction of a second; ranks should not run longer without a
-  // front end.
+  // Limit for the front end to return after its connection broke, unless the agent reports earlier
+  // that it will not. A login takes a fraction of a second, and ranks should not run longer without
+  // a front end.
   static constexpr milliseconds kResumeLimit{4'000};
-  // Time for the agent's last bytes if the front end reads slowly.
+  // Limit for sending the agent's last bytes, in case the front end reads slowly.
   static constexpr milliseconds kDrainLimit{2'000};
 
   explicit SupervisorCore(const Options& options)
       : options_(options), workers_(options.plant_early_reaped) {}
 
-  // The part that handles starts and changes of workers. The caller passes these events to it and
-  // carries out the actions that it returns.
+  // Returns the object that handles starts and changes of workers. The caller passes these events
+  // to it and carries out the actions that it returns.
   SupervisorWorkersCore& workers() { return workers_; }
 
-  // Event handlers. Each returns the actions to take. `now` never decreases.
+  // The functions below handle events. Each returns the actions to carry out. `now` never
+  // decreases.
 
-  // Called for a request of the agent, and when the socket for requests was closed or received an
-  // invalid message.
+  // Handles a request of the agent. OnControlLost() handles the end of the socket for requests, or
+  // an invalid message on it.
   SupervisorActions OnRequest(pb::SupervisorRequest request, Clock::time_point now);
   SupervisorActions OnControlLost(Clock::time_point now);
-  // Called at end of file from the front end, or when a write to it has failed.
+  // Handles end of file from the front end, or a failed write to it.
   SupervisorActions OnFrontEndGone(Clock::time_point now);
-  // Called when the connection to a front end that can resume its stream has broken, and when it is
-  // restored.
+  // Handles the loss of a connection whose stream the front end can resume. OnConnectionResumed()
+  // handles the restored connection.
   SupervisorActions OnConnectionBroken(Clock::time_point now);
   SupervisorActions OnConnectionResumed();
-  // Called when the front end has received all that the agent sent, and nothing follows.
+  // Records that the front end has received all bytes of the agent, and that no more follow.
   SupervisorActions OnOutboundEnded(Clock::time_point now);
-  // Called when the supervisor has received a signal.
+  // Handles a signal that the supervisor has received.
   SupervisorActions OnSignal(int signal, Clock::time_point now);
-  // Called for a reaped child: the first if it was the agent (SupervisorWorkersCore::OnChange if it
-  // was a worker), and then OnReaped(), even if it was neither.
+  // Handles the exit of the agent, which was reaped. After every reaped child, whether agent,
+  // worker (SupervisorWorkersCore::OnChange) or neither, OnReaped() must be called.
   SupervisorActions OnAgentEnd(AgentEnd end);
   SupervisorActions OnReaped(Clock::time_point now);
-  // Called at wake() or later; nullopt: never.
+  // Checks the time limits. Called at wake() or later; wake() is nullopt if there is no time limit.
   SupervisorActions OnTime(Clock::time_point now);
   std::optional<Clock::time_point> wake() const;
 
-  // Called with the answers to CountLeft and ListLeft.
+  // Handles the result of CountLeft. OnLeftListed() handles the result of ListLeft.
   SupervisorActions OnLeft(LeftCount left, Clock::time_point now);
   SupervisorActions OnLeftListed(const LeftProcesses& left, Clock::time_point now);
 
@@ -110,17 +113,18 @@ class SupervisorCore {
   void OnAlive(const pb::AgentAlive& alive, Clock::time_point now);
   void Configure(const pb::Configure& configure, Clock::time_point now);
 
-  // Watch the agent and the front end's lease. When the lease expires, the agent acts; the
-  // supervisor acts if the agent is stopped.
+  // Sets the time of the next check of the agent's heartbeat and the lease. When the lease expires,
+  // the agent acts; if the agent is stopped, the supervisor acts.
   void WatchAgent();
   void OnWatch(Clock::time_point now);
 
   void BeginEnding(Why why, const char* reason, Clock::time_point now);
-  // Takes every step that is possible now. Called after every change that may matter.
+  // Takes every step that is possible now. Called after every change that may make a step possible.
   void Advance(Clock::time_point now);
   void KillAgent(const char* reason, Clock::time_point now);
   void Finish();
-  std::string AgentFailure() const;  // empty: the agent succeeded
+  // Returns the reason of the agent's failure; empty if the agent succeeded.
+  std::string AgentFailure() const;
 
   template <class What>
   void Act(What what, const char* reason) {
@@ -132,20 +136,20 @@ class SupervisorCore {
 
   Options options_;
   SupervisorWorkersCore workers_;
-  bool count_wanted_ = false;  // number of processes left
-  bool count_asked_ = false;   // CountLeft was sent and not yet answered
+  bool count_wanted_ = false;  // whether the number of processes left is needed
+  bool count_asked_ = false;   // whether CountLeft was sent and has no result yet
 
   milliseconds agent_dead_{0};
   Clock::time_point last_seen_;
   std::optional<Clock::time_point> watch_at_;
-  // The end of the lease, as reported by the agent; nullopt if there is no lease.
+  // End of the lease as the agent has reported it; nullopt if there is no lease.
   std::optional<Clock::time_point> lease_end_;
   bool lease_is_over_ = false;
   bool detached_ = false;
-  // Set while the connection to the front end is broken.
+  // Limit for the front end to return; nullopt unless its connection is broken.
   std::optional<Clock::time_point> resume_by_;
 
-  std::optional<Why> ending_;  // the first cause
+  std::optional<Why> ending_;  // first cause of the end; nullopt before the end begins
   int signal_ = 0;
   std::optional<AgentEnd> agent_end_;
   bool agent_end_handled_ = false;

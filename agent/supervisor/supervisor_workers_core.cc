@@ -49,7 +49,7 @@ void SupervisorWorkersCore::Configure(const pb::Configure& configure) {
   if (configure.stop_signal() != 0) stop_signal_ = configure.stop_signal();
 }
 
-// --- Starts ---
+// --- Starts of workers ---
 
 SupervisorActions SupervisorWorkersCore::OnSpawn(pb::SpawnWorkers spawn, bool is_refused) {
   SupervisorActions actions;
@@ -61,7 +61,7 @@ SupervisorActions SupervisorWorkersCore::OnSpawn(pb::SpawnWorkers spawn, bool is
     }
     return actions;
   }
-  // Created only now, so that a job without workers does not pay for it.
+  // A job without workers must not pay for the cgroup, so it is created now.
   if (!has_cgroup_) actions.push_back({action::MakeCgroup{job_id_}, "the workers have no cgroup"});
   if (!std::exchange(watchdog_started_, true))
     actions.push_back({action::StartWatchdog{job_id_, options_}, "the first workers start"});
@@ -106,7 +106,7 @@ SupervisorActions SupervisorWorkersCore::OnStartFailed(uint32_t local_rank,
   return {ReportStartFailure(local_rank, failure, "a worker could not be started")};
 }
 
-// --- Changes ---
+// --- Changes of workers ---
 
 SupervisorActions SupervisorWorkersCore::OnChange(uint32_t local_rank, const WorkerChange& change) {
   if (!workers_.contains(local_rank)) return {};
@@ -134,7 +134,7 @@ WorkerReport SupervisorWorkersCore::Step(uint32_t local_rank, WorkerEvent event)
   return transition.report;
 }
 
-// --- The graceful kill ---
+// --- Graceful kill of the workers ---
 
 void SupervisorWorkersCore::OnStop(const pb::StopWorkers& stop) {
   stop_requested_ = true;
@@ -197,8 +197,9 @@ SupervisorActions SupervisorWorkersCore::EndKill(const LeftProcesses& left) {
         {action::Print{"these processes did not end after SIGKILL: " + LeftText(left)},
          "something is left"});
   } else {
-    has_cgroup_ = false;  // created again, because on Linux 6 processes started in a cgroup that
-                          // was killed once die
+    // On Linux 6, processes that are started in a cgroup that was killed once die, so another
+    // cgroup must be created.
+    has_cgroup_ = false;
     actions.push_back({action::ForgetWorkers{}, "nothing is left"});
   }
   if (!std::exchange(stop_requested_, false)) return actions;

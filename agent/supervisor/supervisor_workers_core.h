@@ -1,5 +1,5 @@
-// The workers of a node, from their starts to the graceful kill that ends them with all that they
-// started. Pure: no clock, threads or I/O.
+// Decides about the workers of a node, from their starts to the graceful kill that ends them with
+// all processes that they started. Uses no clock, threads or I/O.
 #pragma once
 
 #include <sys/types.h>
@@ -21,56 +21,59 @@
 
 namespace dslaunch {
 
-// A change of a worker's state.
+// A change of a worker's process: an exit, a stop or a continuation.
 struct WorkerChange {
   WorkerEvent event = WorkerEvent::kExited;  // kExited, kKilled, kStopped or kContinued
-  int exit_code = 0;                         // exit code, if the worker exited
-  int signal = 0;                            // signal that ended or stopped it
+  int exit_code = 0;  // exit code if the worker exited; 0 if a signal ended it
+  int signal = 0;     // signal that ended or stopped the worker; 0 if none did
   bool core_dumped = false;
-  // True if the cgroup counted an out-of-memory kill of it or of one of its children.
+  // Whether the cgroup counted an out-of-memory kill of the worker or of one of its children.
   bool out_of_memory = false;
 };
 
-// Each event handler returns the actions to take. `now` never decreases.
+// The states of a node's workers. Each event handler returns the actions to carry out. `now` never
+// decreases.
 class SupervisorWorkersCore {
  public:
-  // `plant_early_reaped` is for tests only: a planted bug that the simulator must find. As soon as
-  // a signal is sent, every process counts as ended.
+  // `plant_early_reaped` is a bug for tests of the simulator, which must find it: as soon as a
+  // signal is sent, every process counts as ended.
   explicit SupervisorWorkersCore(bool plant_early_reaped = false)
       : plant_early_reaped_(plant_early_reaped) {}
 
   void Configure(const pb::Configure& configure);
   // Starts workers. Every start fails if `is_refused`, or while the graceful kill runs.
   SupervisorActions OnSpawn(pb::SpawnWorkers spawn, bool is_refused);
-  // Called with the answers to MakeCgroup and StartWorker.
+  // Handles the result of MakeCgroup. OnStarted() and OnStartFailed() handle the results of
+  // StartWorker.
   SupervisorActions OnCgroup(const Result<std::string>& folder);
   SupervisorActions OnStarted(uint32_t local_rank, pid_t pid);
   SupervisorActions OnStartFailed(uint32_t local_rank, const SpawnFailure& failure);
-  // Called when a worker was reaped, stopped or continued.
+  // Handles a worker that was reaped, stopped or continued.
   SupervisorActions OnChange(uint32_t local_rank, const WorkerChange& change);
 
-  // --- The graceful kill ---
+  // --- Graceful kill of the workers ---
 
-  // Handles the agent's request to end the workers: begins the graceful kill unless it runs, and
-  // ends its grace period if `kill_now`. Its end is reported to the agent.
+  // Handles the agent's request to end the workers. Begins the graceful kill unless it runs, and
+  // ends its grace period if `kill_now`. The end of the graceful kill is reported to the agent.
   void OnStop(const pb::StopWorkers& stop);
   // Begins the graceful kill unless it runs.
   void BeginKill() { BeginKill(stop_signal_); }
-  // Whether the graceful kill runs. While it does, the caller calls OnLeft(): at once, after every
-  // end of a process, and when Expires() returns true.
+  // Returns whether the graceful kill runs. While it runs, the caller must call OnLeft(): at once,
+  // after every end of a process, and when Expires() returns true.
   bool stopping() const { return kill_.has_value(); }
-  // Whether the last graceful kill has left processes that could not be ended.
+  // Returns whether the last graceful kill has left processes that could not be ended.
   bool gave_up() const { return gave_up_; }
-  // Time of the next step of the graceful kill; nullopt: none is due.
+  // Returns the time of the next step of the graceful kill; nullopt if no step is due.
   std::optional<Clock::time_point> wake() const { return wake_; }
-  // Returns whether wake() has passed, once for each wake().
+  // Returns whether the time wake() has passed, once for each wake().
   bool Expires(Clock::time_point now);
-  // Called with the answers to CountLeft and ListLeft.
+  // Handles the result of CountLeft. OnLeftListed() handles the result of ListLeft.
   SupervisorActions OnLeft(LeftCount left, Clock::time_point now);
   SupervisorActions OnLeftListed(const LeftProcesses& left);
 
  private:
-  // Changes the state of a worker, or of all workers by an event that is never reported.
+  // Changes the state of a worker and returns the report. StepAll() changes all states by an event
+  // that is never reported.
   WorkerReport Step(uint32_t local_rank, WorkerEvent event);
   void StepAll(WorkerEvent event);
   void BeginKill(int first_signal);
