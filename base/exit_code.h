@@ -7,17 +7,17 @@ namespace dslaunch {
 // code, or 128 + its signal.
 enum class ExitCode : int {
   kOk = 0,               // every rank of the last attempt exited with 0, and teardown completed
-  kUsage = 64,           // invalid command line
+  kUsage = 64,           // command line with an invalid option or value
   kBadInput = 65,        // invalid file, such as a hostfile, recipe, data set or checkpoint
   kUnavailable = 69,     // a node is unreachable or was lost
-  kInternal = 70,        // a bug in dslaunch
+  kInternal = 70,        // error in dslaunch itself
   kIo = 74,              // I/O error, such as a full disk or a denied permission
   kTimedOut = 75,        // a barrier or a connection timed out
-  kNoPermission = 77,    // SSH host key or login refused
+  kNoPermission = 77,    // SSH refused the host key or the login
   kPreempted = 85,       // stopped early on request, after a checkpoint; a new start resumes
   kCannotExecute = 126,  // program that is not executable, as in shells
   kNotFound = 127,       // program that does not exist, as in shells
-  kInterrupted = 130,    // interrupted by Ctrl-C
+  kInterrupted = 130,    // job that Ctrl-C interrupted
 };
 
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }

@@ -19,7 +19,7 @@
 namespace dslaunch {
 
 inline constexpr int kMaxSlots = 4096;                  // maximum number of slots of a node
-inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // maximum size of a hostfile
+inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // maximum size of a hostfile, in bytes
 inline constexpr size_t kMaxHostLineBytes = 1024;
 
 // A node that a job may use. The front end represents a node in this form only, from the hostfile's

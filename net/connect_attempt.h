@@ -24,7 +24,8 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   struct Search {
     asio::io_context& loop;
     asio::ssl::context& tls;
-    std::function<bool(TlsStream&)> is_wanted;  // checks the peer after the handshake
+    // Returns whether the peer, after the handshake, is the wanted node.
+    std::function<bool(TlsStream&)> is_wanted;
     std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
     std::function<void()> on_failure;  // called after each failure of an attempt
   };

@@ -41,7 +41,7 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
   }
 
   mutable Mutex mutex_;
-  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // nullptr after Close()
+  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // loop to post to; nullptr after Close()
 };
 
 }  // namespace dslaunch

@@ -74,7 +74,7 @@ class NodeDialer::Loop {
 
   void OnFound(Call* key, std::shared_ptr<TlsStream> stream) {
     const std::shared_ptr<Call> call = Remove(key);
-    if (!call) return;  // another endpoint connected first
+    if (!call) return;  // the call has already connected to another endpoint
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return call->on_done(pair.error());
     std::make_shared<TlsRelay>(std::move(stream), std::move(pair->ours), nullptr)->Start();

@@ -135,7 +135,7 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
   SetKeyCipher(native);
   if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
     return Error{ExitCode::kInternal, "cannot use the key for connections to the nodes"};
-  (void)ends.release();  // the context now owns the ends
+  (void)ends.release();  // the ends now belong to the context
   return context;
 }
 

@@ -29,7 +29,7 @@ class AgentGate {
   uint32_t failures_ = 0;  // number of failure messages in attempt_
   uint32_t stops_ = 0;
   Clock::time_point second_;  // start of the one-second window that messages_ counts
-  uint32_t messages_ = 0;     // number of messages since second_
+  uint32_t messages_ = 0;     // number of messages since `second_`
 };
 
 }  // namespace dslaunch

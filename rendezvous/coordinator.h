@@ -130,7 +130,7 @@ class Coordinator {
   Clock::time_point barrier_deadline_;
   // For kJoining: number of nodes for which DecideQuorum must still wait.
   size_t still_expected_ = 0;
-  std::vector<uint32_t> members_;  // nodes with ranks in the attempt
+  std::vector<uint32_t> members_;  // indexes of the nodes that have ranks in the attempt
   HangWatch hang_watch_;
   uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime() in microseconds at the last tick
   StandstillCheck standstill_;

@@ -133,7 +133,7 @@ struct Sides {
   Pointers outside;  // ranks that are in no exchange
   Pointers stopped;
   Pointers ended;
-  Pointers silent;  // ranks without known stacks
+  Pointers silent;  // ranks whose stacks are not known
   std::map<uint32_t, WaitPlace> places;
 };
 

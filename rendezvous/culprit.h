@@ -26,7 +26,7 @@ struct RankEvidence {
   bool uses_cpu = false;  // whether CPU time is the rank's only sign of life
   // Whether `uses_cpu` has lasted so long that CPU time no longer counts as a sign of life.
   bool computes_long = false;
-  bool makes_no_exchange = false;  // value of pb::Stillness.makes_no_exchange
+  bool makes_no_exchange = false;  // whether the rank is known to make no exchange with other ranks
   // Bytes received on connections from other ranks that the rank has not read.
   uint64_t unread_bytes = 0;
   const pb::FlightRecord* flight = nullptr;  // borrowed; nullptr if no records were requested

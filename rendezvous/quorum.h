@@ -32,18 +32,18 @@ struct QuorumOptions {
   bool may_share_machine = false;  // true to accept nodes with equal identities
   Clock::time_point join_deadline;
   uint32_t rendezvous_node = 0;     // node to which the other nodes connect
-  uint32_t min_nodes = 0;           // value of Policy.min_nodes
-  uint32_t max_nodes = 0;           // value of Policy.max_nodes
+  uint32_t min_nodes = 0;           // smallest number of nodes with ranks (Policy.min_nodes)
+  uint32_t max_nodes = 0;           // largest number of nodes with ranks (Policy.max_nodes)
   std::vector<uint32_t> absent;     // nodes that are not waited for but may still join
   std::vector<uint32_t> set_aside;  // nodes that failed too often to be used
-  std::vector<uint32_t> unfit;      // nodes whose own check failed
+  std::vector<uint32_t> unfit;      // nodes that failed their own check
 };
 
 struct QuorumDecision {
   enum class Verdict { kWait, kForm, kFail };
   Verdict verdict = Verdict::kWait;
-  std::string reason;           // text for users; never empty
-  pb::Cause cause;              // cause of the failure, if kFail
+  std::string reason;           // reason of the decision, for users; never empty
+  pb::Cause cause;              // cause of the job's end; set for kFail
   std::vector<Member> members;  // for kForm: the nodes that get ranks, in hostfile order
 };
 

@@ -78,7 +78,7 @@ bool Failed(const EndedAttempt& attempt) { return !IsSuccess(attempt.cause); }
 bool IsLoop(const std::vector<EndedAttempt>& ended, std::optional<uint64_t>& best) {
   int without_new_step = 0;
   for (const EndedAttempt& attempt : ended) {
-    if (attempt.best_step > best) {  // nullopt is less than any step
+    if (attempt.best_step > best) {  // nullopt compares less than any step
       best = attempt.best_step;
       without_new_step = 0;
     } else if (best && Failed(attempt)) {

@@ -22,7 +22,7 @@ struct EndedAttempt {
 struct RestartDecision {
   bool restart = false;
   milliseconds delay{0};  // pause before the next attempt, counted after all nodes have drained
-  std::string reason;     // reason for the user; never empty
+  std::string reason;     // reason of the decision, for users; never empty
   std::vector<uint32_t> set_aside;  // nodes to leave without ranks in the next attempt
 };
 

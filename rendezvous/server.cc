@@ -88,10 +88,10 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   struct Attendance {
     Attendance(const AcceptedNode& accepted, const PeerLimits& limits, Session* session)
         : node(accepted), gate(limits), stream(session) {}
-    AcceptedNode node;  // the authenticated node
+    AcceptedNode node;  // node that the connection's certificate names
     AgentGate gate;
     Session* stream;     // current session; null if the last connection broke
-    uint64_t token = 0;  // value of Join.stream_token
+    uint64_t token = 0;  // token that resumes the stream (Join.stream_token)
     ReceivedNumbers received;
     Unacknowledged<pb::RendezvousMessage> sent;
     Clock::time_point broke_at;

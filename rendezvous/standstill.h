@@ -28,7 +28,7 @@ struct RankLife {
   bool has_gpu = false;
   bool stopped = false;
   uint64_t unread_bytes = 0;       // bytes received from other ranks that the rank has not read
-  bool makes_no_exchange = false;  // pb::Stillness.makes_no_exchange of the rank
+  bool makes_no_exchange = false;  // whether the rank is known to make no exchange with other ranks
 };
 
 struct StandstillOptions {
@@ -53,7 +53,7 @@ struct StandstillDecision {
   };
   Kind kind = Kind::kNone;
   std::chrono::microseconds still{0};  // time since a rank last showed a sign of life
-  milliseconds limit{0};               // limit that applied (StandstillOptions)
+  milliseconds limit{0};               // limit of StandstillOptions that has been reached
   bool some_compute = false;           // whether CPU time is the only sign of life of some ranks
   std::string reason;                  // reason for the user; empty if kNone
 };

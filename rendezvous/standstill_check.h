@@ -33,7 +33,7 @@ class StandstillCheck {
   // Records a report. Returns whether the rank is close to a limit, so that Check() should be
   // called. Precondition: the rank of the report belongs to the attempt.
   bool OnReport(const pb::Stillness& report, const pb::Policy& policy, Clock::time_point now);
-  // Informs the watch that this process could not read reports; see StandstillWatch::OnStall.
+  // Excludes the time until `now`, in which this process could not read reports.
   void OnStall(Clock::time_point now) { watch_.OnStall(now); }
   // Returns whether the user was notified of a standstill that still continues.
   bool is_reported() const { return watch_.is_reported(); }
@@ -66,13 +66,13 @@ class StandstillCheck {
   struct Inquiry {
     Inquiry(uint64_t number, Clock::time_point end) : look(number), until(end) {}
 
-    uint64_t look;  // number of the inquiry (Inspect.look)
+    uint64_t look;  // number of the inquiry, as in Inspect.look
     Clock::time_point until;
-    std::set<uint32_t> awaited;  // ranks that have not answered
+    std::set<uint32_t> awaited;  // ranks whose stacks have not arrived
     std::map<uint32_t, pb::RankStacks> stacks;
     bool asks_flight = false;  // whether `flights` was requested and is incomplete
     std::map<uint32_t, pb::FlightRecord> flights;
-    std::optional<pb::RasReport> ras;  // first report without `trouble`
+    std::optional<pb::RasReport> ras;  // first report of NCCL's RAS without `trouble`
     // Nullopt if the inquiry was made because the ranks show no sign of life.
     std::optional<HangDecision> hang;
   };

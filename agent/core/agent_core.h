@@ -113,7 +113,7 @@ class AgentCore {
 
   const bool plant_early_drained_;
   AgentOutbox out_;
-  AgentActions actions_;  // actions that Take() will return
+  AgentActions actions_;  // actions that Take() returns next
   NodeJob job_;
   FrontEndCore front_end_;
   WorkersCore workers_;

@@ -119,7 +119,7 @@ class AgentOutbox {
   bool has_supervisor_ = true;
   bool is_joined_ = false;
   bool is_over_ = false;
-  uint64_t attempt_ = 0;  // newest attempt of this node
+  uint64_t attempt_ = 0;  // newest attempt in which this node takes part
 };
 
 }  // namespace dslaunch

@@ -52,7 +52,7 @@ using ElectionActions = std::vector<ElectionAction>;
 class ElectionCore {
  public:
   struct Options {
-    uint32_t own = 0;              // index of this node
+    uint32_t own = 0;              // index of the node that this object runs on
     std::vector<uint32_t> voters;  // indices of the voters, ascending
     size_t majority = 0;           // number of votes that form a majority
     uint32_t num_nodes = 0;        // number of nodes of the job, including nodes without a vote
@@ -68,9 +68,9 @@ class ElectionCore {
   struct Standing {
     uint32_t host = 0;      // index of the node that hosted the lost rendezvous
     uint64_t attempt = 0;   // newest attempt that this node received
-    uint32_t restarts = 0;  // number of restarts that were used
+    uint32_t restarts = 0;  // number of restarts that the job had used
     bool was_idle = false;  // whether this node had no ranks
-    pb::Cause cause = {};   // cause of the rendezvous' loss
+    pb::Cause cause = {};   // reason why the rendezvous was lost
   };
 
   explicit ElectionCore(Options options) : options_(std::move(options)) {}

@@ -54,7 +54,8 @@ class MpiCore {
   struct Attempt {
     // Time of the first MPI_Init; nullopt if no rank uses MPI.
     std::optional<Clock::time_point> begun_at;
-    bool late_is_reported = false;           // whether ranks without MPI_Init were reported
+    // Whether ranks that did not call MPI_Init in time were reported.
+    bool late_is_reported = false;
     std::set<uint32_t> joined;               // local ranks that have called MPI_Init
     std::map<uint32_t, int> aborts;          // exit codes of ranks to kill after MPI_Abort, by rank
     std::map<uint32_t, std::string> faults;  // evidence against ranks that exited with 0, by rank

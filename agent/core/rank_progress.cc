@@ -9,7 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr double kMicrosecondsPerSecond = 1e6;
-constexpr double kLongestS = 1e9;  // longest valid time, in seconds
+constexpr double kLongestS = 1e9;  // longest time that a status line may report, in seconds
 
 uint64_t Microseconds(Clock::duration duration) {
   return static_cast<uint64_t>(

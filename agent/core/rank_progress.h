@@ -20,12 +20,13 @@ uint64_t ReportedTimeUs(double seconds);
 class RollingMedian {
  public:
   void Add(uint64_t value);
-  uint64_t Median() const;  // 0 if no value was added
+  // Returns the median of the newest values; 0 if no value was added.
+  uint64_t Median() const;
 
  private:
   static constexpr size_t kValues = 21;
   std::array<uint64_t, kValues> values_ = {};
-  size_t count_ = 0;  // number of values added so far
+  size_t count_ = 0;  // number of values added so far, including replaced ones
 };
 
 // An exchange for which a rank waits.

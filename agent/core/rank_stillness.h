@@ -14,7 +14,7 @@ namespace dslaunch {
 struct RankUse {
   // Resident memory; pages that several processes share count for each of them.
   uint64_t memory_bytes = 0;
-  uint64_t peer_sent_bytes = 0;  // sent bytes that RankSigns::peer_bytes includes
+  uint64_t peer_sent_bytes = 0;  // bytes sent to other ranks, a part of RankSigns::peer_bytes
   uint64_t peer_received_bytes = 0;
   uint64_t disk_read_bytes = 0;  // bytes read from storage, not from caches
   uint64_t disk_written_bytes = 0;
@@ -25,11 +25,11 @@ struct RankUse {
 struct RankSigns {
   uint64_t peer_bytes = 0;    // bytes on TCP connections, except connections to the store
   uint64_t store_bytes = 0;   // bytes on TCP connections to the store, which are no sign of life
-  uint64_t file_bytes = 0;    // bytes moved by read() and write()
+  uint64_t file_bytes = 0;    // bytes that the processes moved by read() and write()
   uint64_t output_bytes = 0;  // size of the logs of stdout and stderr
-  uint64_t own_cpu_ms = 0;    // CPU time of the rank's process
+  uint64_t own_cpu_ms = 0;    // CPU time of the rank's process, without descendants
   uint64_t child_cpu_ms = 0;  // CPU time of the descendants of the rank's process
-  uint64_t processes = 0;     // digest of the set of processes
+  uint64_t processes = 0;     // digest of the set of the rank's processes
   uint64_t signature = 0;     // digest of the Python threads' positions; 0 if unknown
   // Digest of values that change with exchanges between ranks; 0 if unknown.
   uint64_t exchanges = 0;

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kQuitWait(1000);         // time for notifying the other nodes
+// Time for the other nodes to be notified before the agent quits.
+constexpr milliseconds kQuitWait(1000);
 constexpr milliseconds kCompletedTravels(500);  // time for the rendezvous' last message to arrive
 constexpr milliseconds kViewersWait(2000);      // time for viewers to read the last events
 

@@ -66,7 +66,7 @@ struct RasClient::Session {
 
   asio::ip::tcp::socket socket;
   asio::steady_timer timer;
-  Done done;  // callback; empty once it was called
+  Done done;  // callback of the request; empty once it was called
   size_t next_command = 0;
   std::string status;  // received bytes that were not processed yet
   std::array<char, 1 << 14> buffer = {};

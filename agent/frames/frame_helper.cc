@@ -95,7 +95,7 @@ struct FrameHelper::Run {
 
   asio::posix::stream_descriptor pipe;
   asio::steady_timer timer;
-  Done done;  // callback; empty once it was called
+  Done done;  // callback of Begin(); empty once it was called
   UniqueFd child;
   std::string bytes;
   std::array<char, 1 << 14> buffer = {};

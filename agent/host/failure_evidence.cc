@@ -34,18 +34,18 @@ struct PeerText {
 // Texts about the failure of a peer. The first text that a line contains counts. peer_failure.h
 // defines further texts.
 constexpr PeerText kOfPeers[] = {
-    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // message of c10d
+    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // printed by c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
     // From c10d, if another program listens at the port.
     {pb::Cause::UNREACHABLE, "invalid value returned from server"},
     {pb::Cause::LATE, kPeerLateText},
     {pb::Cause::LATE, "failed to pass monitoredBarrier"},
-    {pb::Cause::LATE, "caught collective operation timeout"},  // message of NCCL's watchdog
+    {pb::Cause::LATE, "caught collective operation timeout"},  // printed by NCCL's watchdog
     {pb::Cause::GONE, kPeerLostText},
-    {pb::Cause::GONE, "remote process exited or there was a network error"},  // message of NCCL
+    {pb::Cause::GONE, "remote process exited or there was a network error"},  // printed by NCCL
     {pb::Cause::GONE, "ncclRemoteError"},
     {pb::Cause::GONE, "Connection closed by remote peer"},
-    {pb::Cause::GONE, "recvValue failed"},  // message of c10d's TCPStore
+    {pb::Cause::GONE, "recvValue failed"},  // printed by c10d's TCPStore
     {pb::Cause::GONE, "sendBytes failed"},
     {pb::Cause::GONE, "TCPStore server has shut down"},
     // Message of dslaunch's SDK if the program does not catch the exception.

@@ -18,15 +18,15 @@ bool IsPython(const std::string& word);
 // The script or module that a Python interpreter runs.
 struct PythonTarget {
   size_t at = 0;            // index in argv of the script, or of the module's name
-  std::string module = {};  // module name; empty for a script
+  std::string module = {};  // name of the module; empty if a script is run
 };
 // Returns the script or module that the interpreter argv[at] runs; nullopt if it runs the text of
 // -c, or no program.
 std::optional<PythonTarget> TargetOfPython(const std::vector<std::string>& argv, size_t at);
 
 enum class LauncherKind {
-  kTorchrun,     // torchrun, whose options dslaunch has
-  kDeepspeed,    // deepspeed, whose options dslaunch has
+  kTorchrun,     // torchrun; dslaunch has all its options
+  kDeepspeed,    // deepspeed; dslaunch has all its options
   kAccelerate,   // accelerate, some of whose options have other names in dslaunch
   kSameOptions,  // a launcher whose command line works with `dslaunch` in its place
   kModule,       // a launcher that starts a Python module in each rank

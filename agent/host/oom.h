@@ -28,9 +28,9 @@ std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
                                                       uint64_t since_us);
 
 struct OutOfMemoryInfo {
-  int signal = 0;               // signal that ended the worker
+  int signal = 0;               // signal that ended the worker; 0 if none did
   bool cgroup_counted = false;  // whether the worker's cgroup counted an out-of-memory kill
-  std::optional<std::string> kernel_log;  // record that FindOutOfMemoryKill() returned
+  std::optional<std::string> kernel_log;  // kernel's record of the kill, from FindOutOfMemoryKill()
   uint64_t kills_before = 0;              // kills on the whole node until the worker started
   uint64_t kills_now = 0;
 };

@@ -38,12 +38,12 @@ std::optional<std::set<uid_t>> UsersOf(int family, const TcpQuery& query) {
 std::set<uid_t> ListenersIn(std::istream& table, int port) {
   std::set<uid_t> users;
   std::string line;
-  std::getline(table, line);  // skips the column headers
+  std::getline(table, line);  // skips the table's column headers
   while (std::getline(table, line)) {
     std::string_view rest = line;
-    TakeWord(rest);  // skips the entry number
+    TakeWord(rest);  // skips the number of the entry
     const std::string_view own_address = TakeWord(rest);
-    TakeWord(rest);  // skips the peer address
+    TakeWord(rest);  // skips the address of the peer
     const std::string_view state = TakeWord(rest);
     if (state != kListens) break;
     // Skips queues, timers and retransmits.

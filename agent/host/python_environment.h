@@ -12,7 +12,7 @@
 namespace dslaunch {
 
 struct PythonPlace {
-  Environment environment;  // environment variables of the ranks
+  Environment environment;  // environment that the ranks of the program get
   std::string notice = {};  // notice for the user; empty if there is none
 };
 

@@ -45,7 +45,7 @@ constexpr size_t kMaxStderrTail = 4096;
 
 struct ShellRun {
   std::string out;
-  std::string err;  // last bytes of stderr
+  std::string err;  // last bytes that the shell wrote to stderr
   bool in_time = true;
   bool too_much = false;
   int status = 0;  // status of the shell, from waitpid()

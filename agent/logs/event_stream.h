@@ -97,7 +97,7 @@ class EventStream {
   static pb::NodeEvent LogEvent(const FollowedFile& followed);
   void ArmStandstillTimer(std::chrono::steady_clock::time_point due);
 
-  std::vector<FollowedFile> files_;  // followed files, indexed by LogTail's id
+  std::vector<FollowedFile> files_;  // log files that are sent, indexed by LogTail's id
   LogTail log_tail_;
   std::shared_ptr<EventSink> sink_;
   bool detached_ = false;

@@ -74,7 +74,7 @@ uint64_t OffsetAt(const JobLog& log, int64_t unix_ms) {
     uint64_t stdout_bytes = 0, stderr_bytes = 0;
     const bool is_signed = line.find('-') != std::string::npos;
     if (is_signed || !(words >> time_ms >> rank >> stdout_bytes >> stderr_bytes))
-      continue;  // skips a truncated line
+      continue;  // a truncated line is skipped
     if (time_ms > unix_ms) break;
     if (rank == log.rank) offset = log.is_stderr ? stderr_bytes : stdout_bytes;
   }

@@ -132,7 +132,7 @@ bool LogKeeping::Measure(LogFile& file) {
   struct stat info {};
   if (!file.fd || fstat(file.fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
   file.size = static_cast<uint64_t>(info.st_size);
-  file.given_back = std::min(file.given_back, file.size);  // the file may have been truncated
+  file.given_back = std::min(file.given_back, file.size);  // smaller if the file was truncated
   return true;
 }
 

@@ -109,7 +109,8 @@ std::optional<LogTail::Chunk> LogTail::Next(size_t max_bytes) {
 std::optional<LogTail::Chunk> LogTail::Read(File& file, size_t max_bytes) {
   uint64_t available = NewBytes(file);
   if (available == 0) return std::nullopt;
-  if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;  // the file was truncated
+  // The file was truncated, so it is read from its start again.
+  if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;
   Chunk chunk;
   chunk.id = file.id;
   chunk.skipped_bytes = NextData(file.fd.get(), file.offset, available);

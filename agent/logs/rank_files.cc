@@ -33,7 +33,7 @@ std::string ReadPiece(int fd, const FilePiece& piece) {
     const ssize_t read =
         ::pread(fd, data.data() + size, data.size() - size, static_cast<off_t>(piece.first + size));
     if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) break;  // the file was truncated
+    if (read <= 0) break;  // the file became shorter while it was read
     size += static_cast<size_t>(read);
   }
   data.resize(size);

@@ -66,7 +66,7 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
   void OnUse(MpiProtocol protocol);
 
   asio::io_context& loop_;
-  std::function<void(MpiProtocol)> on_use_;  // callback; nullptr once it was called
+  std::function<void(MpiProtocol)> on_use_;  // callback of Open(); nullptr once it was called
   const std::string word_;
   asio::ip::tcp::acceptor pmix_;
   std::vector<std::shared_ptr<Rank>> ranks_;  // sockets of each rank, indexed by local rank

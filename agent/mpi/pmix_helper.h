@@ -24,7 +24,7 @@ struct PmixHelperOptions {
   // Error for ranks that use PMIx if `program` is empty. If this error is empty too, these ranks
   // get no server address.
   std::string no_pmix;
-  pb::PmixJob job;          // job from MakePmixJob(), with `rank_socket` set
+  pb::PmixJob job;          // result of MakePmixJob(), with `rank_socket` set
   Environment environment;  // environment of the node's programs
   std::string log_path;     // absolute path of the file for the server's output
 };

@@ -20,7 +20,7 @@ namespace dslaunch {
 
 // The stream of one Copy call. The functions block, but no longer than the other end may be silent.
 struct CopyPeer {
-  std::function<std::optional<pb::CopyInput>()> read;  // nullopt once the stream has ended
+  std::function<std::optional<pb::CopyInput>()> read;  // returns nullopt once the stream has ended
   std::function<bool(pb::CopyOutput)> write;           // returns false once the stream has ended
 };
 

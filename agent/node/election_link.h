@@ -27,7 +27,7 @@ class ElectionLink {
     // Called when a voter's connection ends, even if the voter received its answer.
     std::function<void(uint32_t voter)> on_voter_gone;
     std::function<void(uint32_t candidate, const pb::VoteAnswer& answer)> on_answer;
-    std::function<void(const std::string& line)> on_line;  // receives lines for the agent's log
+    std::function<void(const std::string& line)> on_line;  // writes a line to the agent's log
   };
 
   ElectionLink(asio::io_context& loop, RankLinkHub& hub, const PeerLimits& limits,

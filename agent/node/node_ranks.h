@@ -106,7 +106,7 @@ class NodeRanks {
   PortReservation master_port_;
   asio::steady_timer master_port_timer_;
   std::unique_ptr<RankLinkHub> rank_links_;
-  std::string rank_socket_;  // DSLAUNCH_RANK_SOCKET of the ranks
+  std::string rank_socket_;  // path for DSLAUNCH_RANK_SOCKET of the ranks
   // MPI server of the running ranks; nullptr if there is none.
   std::unique_ptr<PmixHelper> pmix_;
   // Stdin of rank 0; nullptr unless rank 0 is on this node and may read.

@@ -73,8 +73,8 @@ class NodeRendezvous {
   AgentCore& core_;
   const std::shared_ptr<LoopPoster> poster_;  // poster for threads that may outlive this object
   const Clock::time_point made_at_ = Clock::now();
-  agent_action::FindRendezvous find_;  // request of the last search
-  RendezvousRoute route_;              // result of the last search
+  agent_action::FindRendezvous find_;  // request of the last search for a rendezvous
+  RendezvousRoute route_;              // channel that the last search for a rendezvous found
   std::unique_ptr<RendezvousLink> link_;
   // Connections for votes; nullptr if other nodes' votes cannot reach this node.
   std::unique_ptr<ElectionLink> votes_;

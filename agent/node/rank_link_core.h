@@ -115,8 +115,8 @@ class RankLinkCore {
 
   const uint32_t node_;
   RankLinkPlan plan_;
-  std::map<uint64_t, Speaker> speaker_of_;  // user of each session, by session
-  std::map<Speaker, uint64_t> session_of_;  // newest session of each user
+  std::map<uint64_t, Speaker> speaker_of_;  // rank or service that uses each session
+  std::map<Speaker, uint64_t> session_of_;  // newest session of each rank or service
   std::deque<Waiting> waiting_;
 };
 

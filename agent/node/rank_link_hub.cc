@@ -56,7 +56,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
       : hub_(&hub),
         id_(id),
         socket_(hub.loop_, asio::local::stream_protocol(), connection.Release()) {
-    std::error_code ignored;  // cannot fail for an open socket
+    std::error_code ignored;  // ignored, because an open socket cannot fail here
     socket_.native_non_blocking(true, ignored);
   }
 

@@ -57,7 +57,7 @@ class RankWatch {
   milliseconds hang_{0};
   milliseconds interval_{0};
   bool is_at_mark_ = false;      // whether the next look is at a mark (NextMark)
-  Clock::time_point looked_at_;  // time of the last look
+  Clock::time_point looked_at_;  // time of the last look at the ranks
   std::minstd_rand random_;
   std::vector<RankStillness> ranks_;  // stillness of each rank, by local rank
   // Signatures that were read since the last look, by local rank.

@@ -27,7 +27,7 @@ class StackRequests {
   StackRequests(asio::io_context& loop, Send send) : loop_(loop), send_(std::move(send)) {}
 
   enum class Kind {
-    kFrames,        // stacks with Python frames
+    kFrames,        // stacks with Python frames only
     kNative,        // stacks with Python, C and C++ frames
     kSharedMemory,  // signature of shared memory only (Look.shared_memory)
   };
@@ -60,7 +60,7 @@ class StackRequests {
   const Send send_;
   std::map<uint64_t, Request> requests_;
   uint64_t last_request_ = 0;
-  std::map<uint64_t, Asked> asked_;  // requested looks by their Look.number
+  std::map<uint64_t, Asked> asked_;  // requested looks, by Look.number
   uint64_t last_number_ = 0;
 };
 

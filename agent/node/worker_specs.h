@@ -19,7 +19,7 @@ namespace dslaunch {
 // The ranks of one attempt on a node, as the rendezvous assigned them.
 struct AttemptPlace {
   uint64_t attempt = 1;
-  pb::Assignment assignment = {};      // this node's assignment by the rendezvous
+  pb::Assignment assignment = {};      // ranks that the rendezvous assigned to this node
   pb::Device device = pb::DEVICE_CPU;  // kind of the ranks' devices; DEVICE_CPU without devices
   // Address of the rendezvous as this node reaches it; empty if the rendezvous is in this process.
   std::string rendezvous_address = {};
@@ -31,7 +31,7 @@ struct WorkerPlan {
   AttemptPlace place;
   uint32_t slots = 1;
   std::string node_name = {};             // name of the node for messages
-  int cores = 1;                          // usable cores of this node
+  int cores = 1;                          // number of this node's usable cores
   std::vector<std::string> devices = {};  // names of the slots' devices, from NamesOfSlots()
   // Whether devices were chosen for this job, which overrides variables such as
   // CUDA_VISIBLE_DEVICES.

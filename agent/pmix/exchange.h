@@ -107,7 +107,7 @@ class PmixExchange {
   std::vector<uint32_t> node_of_;  // node rank of each rank, indexed by rank
   // Number of local fences so far, by set of participating ranks.
   std::map<std::vector<uint32_t>, uint64_t> fences_of_;
-  std::map<FenceKey, uint64_t> local_fences_;  // library's id of each open fence
+  std::map<FenceKey, uint64_t> local_fences_;  // library's id of each open fence of this node
   std::map<FenceKey, Gathering> gatherings_;
   std::set<uint32_t> gone_;   // node ranks of the nodes that have ended
   size_t asked_library_ = 0;  // number of requests that the library has not answered

@@ -250,7 +250,7 @@ class MpiServer {
   const PmixLibrary* const library_;
   pb::PmixJob job_;
   bool has_started_ = false;
-  std::vector<pb::PmixReport> unsent_;       // reports to send after the start
+  std::vector<pb::PmixReport> unsent_;       // reports from before the start, to send after it
   std::vector<pb::PmixRank::State> states_;  // state of each rank, indexed by local rank
   std::unique_ptr<PmixExchange> exchange_;
   std::unique_ptr<PeerLinks> links_;  // nullptr before OnJob(), and if the job has one node

@@ -58,7 +58,7 @@ class PeerLinks {
   Handlers handlers_;
   asio::local::stream_protocol::socket agent_;
   std::string partial_;  // incomplete message from the agent
-  UniqueFd partial_fd_;  // descriptor that arrived with `partial_`
+  UniqueFd partial_fd_;  // descriptor that arrived with partial_
   bool is_ready_ = false;
   std::map<uint32_t, Peer> peers_;  // servers of other nodes, by node rank
 };

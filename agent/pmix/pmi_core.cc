@@ -116,7 +116,7 @@ Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {
     return reply("cmd=finalize_ack rc=0");
   }
   if (command == "abort") {
-    rank.has_ended = true;  // the rank waits to be killed
+    rank.has_ended = true;  // a rank that called MPI_Abort waits to be killed
     return PmiActions{Abort{first_rank_ + local_rank, NumberIn(words, "exitcode", 1)}};
   }
   for (const std::string name : {"publish", "unpublish", "lookup"}) {

@@ -87,7 +87,7 @@ class PmiCore {
   PmiActions EnterBarrier(uint32_t local_rank);
   PmiActions BreakBarrier();
 
-  const std::string name_;  // name of the job
+  const std::string name_;  // name of the job, as ranks get it
   const uint32_t first_rank_;
   uint32_t world_size_ = 0;
   std::string mapping_;      // value of kMappingKey: the nodes of the ranks

@@ -53,7 +53,8 @@ void PmiSockets::Begin(uint32_t local_rank, const std::shared_ptr<Rank>& rank) {
 void PmiSockets::Read(uint32_t local_rank, const std::shared_ptr<Rank>& rank) {
   asio::async_read_until(rank->connection, asio::dynamic_buffer(rank->input, max_line_bytes_ + 1),
                          '\n', [this, local_rank, rank](std::error_code error, size_t bytes) {
-                           if (!rank->connection.is_open()) return;  // Close() was called
+                           // Close() has closed the connection, so on_closed is not called.
+                           if (!rank->connection.is_open()) return;
                            if (error) return End(local_rank);
                            const std::string line = rank->input.substr(0, bytes - 1);
                            rank->input.erase(0, bytes);

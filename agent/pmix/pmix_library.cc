@@ -213,7 +213,7 @@ Result<void> Await(const std::string& step, Call call) {
   const pmix_status_t status = call(&OnAnswer, context.get());
   if (status == PMIX_OPERATION_SUCCEEDED) return {};
   if (status != PMIX_SUCCESS) return Refused(step, status);
-  static_cast<void>(context.release());  // OnAnswer deletes the context
+  static_cast<void>(context.release());  // the context is deleted by OnAnswer
   const MutexLock lock(answer->mutex);
   if (!answer->changed.WaitFor(answer->mutex, kReadyLimit, [&answer]() DSL_REQUIRES(answer->mutex) {
         return answer->is_there;
@@ -427,7 +427,7 @@ void AskPmixLibrary(const pb::ModexRequest& request) {
   auto context = std::make_unique<pb::ModexRequest>(request);
   const pmix_status_t status = PMIx_server_dmodex_request(&proc, &OnReply, context.get());
   if (status == PMIX_SUCCESS) {
-    static_cast<void>(context.release());  // OnReply deletes the context
+    static_cast<void>(context.release());  // the context is deleted by OnReply
     return;
   }
   OnReply(status, nullptr, 0, context.release());

@@ -109,7 +109,8 @@ void DeviceWatch::Read(std::shared_ptr<Output> output) {
   from.reader.async_read_some(
       asio::buffer(from.chunk),
       [this, output = std::move(output)](const asio::error_code& error, size_t size) {
-        if (error == asio::error::operation_aborted) return;  // this object may have been destroyed
+        // A cancelled operation may mean that this object was destroyed, so no member is used.
+        if (error == asio::error::operation_aborted) return;
         if (output != output_) return;
         if (error) return OnEnd();
         for (const char byte : std::string_view(output->chunk.data(), size)) {

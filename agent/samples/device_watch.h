@@ -67,7 +67,7 @@ class DeviceWatch {
   std::shared_ptr<Output> output_;  // pipe from the process; nullptr while no process runs
   pid_t pid_ = 0;
   std::vector<pid_t> unreaped_;
-  std::optional<Clock::time_point> not_before_;  // earliest time of the next start
+  std::optional<Clock::time_point> not_before_;  // earliest time of the program's next start
   Clock::time_point heard_at_;  // time of the start or of the newest line about a device
   std::string last_words_;      // last line of output that is not about a device
   std::string trouble_;

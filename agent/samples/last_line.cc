@@ -27,7 +27,7 @@ std::string LastLineOf(std::string_view text) {
     const size_t last = text.find_last_not_of("\r\n");
     if (last == std::string_view::npos) return "";
     text = text.substr(0, last + 1);
-    const size_t begin = text.find_last_of("\r\n") + 1;  // 0 if no line ending precedes
+    const size_t begin = text.find_last_of("\r\n") + 1;  // 0 if no line ending precedes the line
     const std::string_view line = text.substr(begin);
     if (line.find_first_not_of(" \t") != std::string_view::npos)
       return std::string(line.substr(0, kShownBytes));

@@ -59,7 +59,7 @@ class StackReader {
  private:
   struct Known {
     uint64_t start_ticks = 0;
-    std::string executable;  // target of the link /proc/PID/exe
+    std::string executable;  // path of the process's program, from /proc/PID/exe
     std::optional<PythonLayout> layout;
   };
 

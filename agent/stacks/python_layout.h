@@ -14,7 +14,7 @@ namespace dslaunch {
 
 struct PythonLayout {
   int minor = 0;         // minor version of Python 3
-  uint64_t runtime = 0;  // address of _PyRuntime
+  uint64_t runtime = 0;  // address of the symbol _PyRuntime
   PythonOffsets offsets = {};
 };
 

@@ -17,9 +17,9 @@ namespace dslaunch {
 struct PythonOffsets {
   static constexpr uint32_t kNone = UINT32_MAX;  // offset if the version has no such member
 
-  uint32_t interpreters_head = 0;     // in _PyRuntime: first interpreter
-  uint32_t interpreter_next = 0;      // in an interpreter: next interpreter
-  uint32_t threads_head = 0;          // in an interpreter: first thread state
+  uint32_t interpreters_head = 0;     // offset in _PyRuntime of the first interpreter
+  uint32_t interpreter_next = 0;      // offset in an interpreter of the next interpreter
+  uint32_t threads_head = 0;          // offset in an interpreter of the first thread state
   uint32_t gil_thread = kNone;        // in _PyRuntime: thread that holds the GIL
   uint32_t interpreter_gil = kNone;   // in an interpreter: address of its GIL
   uint32_t gil_locked = kNone;        // in a GIL: whether it is locked

@@ -143,7 +143,7 @@ class Decider {
   const Clock::time_point now_;
   const LeftCount left_;
   const GracefulKillOptions options_;
-  GracefulKillState state_;  // state after the decision
+  GracefulKillState state_;  // state with which the next decision begins
   const bool is_first_;
   Clock::time_point kill_at_;
   GracefulKillDecision decision_;

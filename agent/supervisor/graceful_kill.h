@@ -70,7 +70,7 @@ struct GracefulKillState {
 
 struct GracefulKillDecision {
   GracefulKillAction action = GracefulKillAction::kNone;
-  KillTargets targets = KillTargets::kAll;  // targets of kSignal and kKill
+  KillTargets targets = KillTargets::kAll;  // processes that get the signal of kSignal or kKill
   int signal = 0;                           // signal to send; set for kSignal
   const char* reason = "";                  // reason for the log; a static string
   // Time of the next decision, which is made earlier if a process ends; nullopt after kDone and

@@ -30,7 +30,7 @@ template <class IsListening>
 std::set<uint64_t> Inodes(std::string_view table, int state_at, int inode_at,
                           IsListening is_listening) {
   std::set<uint64_t> inodes;
-  TakeLine(table);  // skips the column headers
+  TakeLine(table);  // skips the table's column headers
   while (!table.empty()) {
     std::string_view line = TakeLine(table);
     bool listens = false;

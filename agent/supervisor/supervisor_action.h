@@ -67,7 +67,7 @@ struct CloseInbound {};
 // An action that makes the supervisor reject a returning front end from now on.
 struct RefuseFrontEnd {};
 struct KillAgent {};  // sends SIGKILL to the agent
-struct Print {        // prints `line` to stderr
+struct Print {        // prints a line to stderr
   std::string line;
 };
 // The last action: prints this line to stderr, unless it is empty, and exits with this code.

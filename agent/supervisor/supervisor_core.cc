@@ -60,7 +60,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
     case pb::SupervisorRequest::kNoFrontEnd:
       if (resume_by_) DeclareFrontEndLost("the agent reports that the front end is gone", now);
       break;
-    case pb::SupervisorRequest::kLook:  // the request needs no decision
+    case pb::SupervisorRequest::kLook:  // looks need no decision
     case pb::SupervisorRequest::REQUEST_NOT_SET:
       break;
   }
@@ -73,7 +73,8 @@ void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now)
   std::optional<uint32_t> left_ms;
   if (!detached_ && alive.has_lease_left_ms()) left_ms = alive.lease_left_ms();
   if (detached_ && alive.has_majority_lease_left_ms()) left_ms = alive.majority_lease_left_ms();
-  if (detached_ && left_ms != 0) lease_is_over_ = false;  // ranks of another attempt may start
+  // The agent has a lease again, so ranks of another attempt may start under it.
+  if (detached_ && left_ms != 0) lease_is_over_ = false;
   if (!left_ms) return;
   lease_end_ = now + milliseconds(*left_ms);
   if (watch_at_ && *lease_end_ < *watch_at_) WatchAgent();

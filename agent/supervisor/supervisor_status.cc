@@ -59,7 +59,8 @@ void StatusReader::Read(const std::shared_ptr<Impl>& impl) {
   impl->pipe.async_wait(asio::posix::stream_descriptor::wait_read, [impl](std::error_code error) {
     if (error || !impl->pipe.is_open()) return;
     const size_t bytes = impl->pipe.read_some(asio::buffer(impl->chunk), error);
-    if (error && error != asio::error::would_block) return;  // the worker has closed the pipe
+    // The worker has closed its end of the pipe, so no more lines follow.
+    if (error && error != asio::error::would_block) return;
     impl->Feed(bytes);
     Read(impl);
   });

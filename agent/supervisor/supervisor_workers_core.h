@@ -23,7 +23,7 @@ namespace dslaunch {
 
 // A change of a worker's process: an exit, a stop or a continuation.
 struct WorkerChange {
-  WorkerEvent event = WorkerEvent::kExited;  // kExited, kKilled, kStopped or kContinued
+  WorkerEvent event = WorkerEvent::kExited;  // only kExited, kKilled, kStopped or kContinued
   int exit_code = 0;  // exit code if the worker exited; 0 if a signal ended it
   int signal = 0;     // signal that ended or stopped the worker; 0 if none did
   bool core_dumped = false;
@@ -83,7 +83,7 @@ class SupervisorWorkersCore {
   std::string job_id_;
   GracefulKillOptions options_;
   int stop_signal_ = SIGTERM;
-  std::map<uint32_t, WorkerState> workers_;  // workers by local_rank
+  std::map<uint32_t, WorkerState> workers_;  // state of each worker, by local rank
   bool has_cgroup_ = false;
   bool watchdog_started_ = false;
   std::optional<GracefulKillState> kill_;

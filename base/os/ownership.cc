@@ -201,7 +201,7 @@ class Walk {
   const uid_t user_;
   const IfMissing if_missing_;
   UniqueFd folder_;
-  struct stat status_ {};  // status of `folder_`
+  struct stat status_ {};  // stat() of the folder that `folder_` refers to
   std::string at_;         // path of `folder_`, without a trailing '/'
   bool is_shared_ = false;
 };

@@ -79,7 +79,7 @@ std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
   constexpr int kFieldsToThreads = 13;
   for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
   const uint64_t threads = TakeNumber(rest);
-  TakeNumber(rest);  // skips the field itrealvalue
+  TakeNumber(rest);  // skips itrealvalue, which precedes the start time
   info.id.start_ticks = TakeNumber(rest);
   // A process whose first thread has exited looks like a zombie while other threads still run, so
   // the number of threads is checked too.

@@ -10,7 +10,8 @@
 
 namespace dslaunch {
 
-inline constexpr int kTcpEstablished = 1;  // kernel's number for established connections
+// Kernel's number of the state of an established connection.
+inline constexpr int kTcpEstablished = 1;
 inline constexpr int kTcpListen = 10;
 
 // Selects sockets by their state, their own port and their peer's port; port 0 stands for any port.
@@ -18,7 +19,7 @@ struct TcpQuery {
   int state = kTcpEstablished;
   int own_port = 0;
   int peer_port = 0;
-  bool counters = false;  // true to fill sent_bytes and received_bytes
+  bool counters = false;  // whether to set sent_bytes and received_bytes
 };
 
 struct TcpSocket {
@@ -27,7 +28,7 @@ struct TcpSocket {
   int own_port = 0;
   int peer_port = 0;
   uint32_t unread_bytes = 0;  // bytes that arrived but that the program has not read
-  uint64_t sent_bytes = 0;    // bytes that the peer has acknowledged
+  uint64_t sent_bytes = 0;    // bytes that were sent and that the peer has acknowledged
   uint64_t received_bytes = 0;
 };
 

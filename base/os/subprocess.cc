@@ -72,7 +72,8 @@ class BitMask {
   }
 
   const unsigned long* words() const { return words_.data(); }
-  size_t bytes() const { return words_.size() * sizeof(unsigned long); }  // 0 if the set is empty
+  // Returns the size of the mask in bytes; 0 if the set is empty.
+  size_t bytes() const { return words_.size() * sizeof(unsigned long); }
   size_t bits() const { return words_.size() * kWordBits; }
 
  private:
@@ -91,7 +92,7 @@ struct ChildPlan {
   const char* stdout_file;  // path that replaces stdio[1]; nullptr to use stdio[1]
   const char* stderr_file;
   const std::vector<int>& pass_fds;
-  const std::vector<int>& kept_fds;  // pass_fds and error_fd in ascending order
+  const std::vector<int>& kept_fds;  // descriptors to keep open (pass_fds and error_fd), ascending
   int error_fd;
   int max_fd;                // highest open descriptor, for kernels without close_range
   const rlimit* open_files;  // nullptr to keep the caller's limit
@@ -162,7 +163,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   }
   if (plan.parent_death_signal != 0) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
-    if (getppid() != plan.parent) _exit(127);  // the parent exited before prctl()
+    if (getppid() != plan.parent) _exit(127);  // the parent has exited before the call of prctl()
   }
   // Without Yama, reading memory is not restricted and this call fails, so failure is ignored.
   if (plan.readable_by_parent) prctl(PR_SET_PTRACER, plan.parent, 0, 0, 0);

@@ -43,20 +43,20 @@ OpenFiles ReadOpenFiles();
 void MakeProcessPrivate();
 
 struct SpawnLimit {
-  int resource = 0;  // resource such as RLIMIT_NOFILE
+  int resource = 0;  // resource to limit, such as RLIMIT_NOFILE
   rlimit limit = {};
 };
 
 // A program to start, and the settings of its process. The program gets all strings byte for byte;
 // no shell is involved.
 struct SpawnSpec {
-  std::string executable = {};         // absolute path of the program
-  std::vector<std::string> argv = {};  // arguments, including argv[0]
-  std::vector<std::string> env = {};   // complete environment, as NAME=VALUE
-  std::string cwd = {};                // current folder; empty for the caller's
-  int stdin_fd = -1;                   // borrowed descriptor; -1 for /dev/null
-  int stdout_fd = -1;                  // borrowed descriptor; -1 for /dev/null
-  int stderr_fd = -1;                  // borrowed descriptor; -1 for /dev/null
+  std::string executable = {};         // absolute path of the program to execute
+  std::vector<std::string> argv = {};  // arguments of the program, including argv[0]
+  std::vector<std::string> env = {};   // complete environment of the program, as NAME=VALUE
+  std::string cwd = {};  // current folder of the program; empty for the caller's folder
+  int stdin_fd = -1;     // stdin of the program, borrowed; -1 for /dev/null
+  int stdout_fd = -1;    // stdout of the program, borrowed; -1 for /dev/null
+  int stderr_fd = -1;    // stderr of the program, borrowed; -1 for /dev/null
   // Files that the child itself opens for appending, instead of stdout_fd and stderr_fd, so that a
   // slow disk blocks only the child. Paths are absolute; missing files are created with mode 0600.
   std::string stdout_file = {};
@@ -85,13 +85,13 @@ struct SpawnSpec {
 
 // The reason why a process did not start.
 struct SpawnFailure {
-  int error_number = 0;   // errno of the failed call
+  int error_number = 0;   // errno of the system call that failed
   const char* step = "";  // static string, such as "fork", "chdir" or "execve"
 };
 
 struct SpawnResult {
   pid_t pid = -1;        // pid of the process; -1 on failure
-  SpawnFailure failure;  // reason if `pid` is -1
+  SpawnFailure failure;  // step and errno of the failure, if `pid` is -1
 };
 
 // Limit of the time until execve. A start that takes longer, as on a network file system that

@@ -32,7 +32,7 @@ enum class PickleType {
 };
 
 struct PickleLimits {
-  size_t bytes = size_t{16} << 20;  // maximum size of the pickle
+  size_t bytes = size_t{16} << 20;  // maximum size of the pickle, in bytes
   size_t values = 10'000'000;       // maximum number of values and memo entries
   size_t depth = 200;  // maximum number of levels of containers, objects and references
   size_t string_bytes = size_t{1} << 20;
@@ -50,7 +50,7 @@ class PickleValue {
   bool IsNone() const { return type() == PickleType::kNone; }
   std::optional<bool> Bool() const;
   std::optional<int64_t> Int() const;    // nullopt also for a bool, and for an int beyond 64 bits
-  std::optional<double> Double() const;  // nullopt also for an int
+  std::optional<double> Double() const;  // nullopt for an int, too
   std::optional<std::string_view> String() const;
   std::optional<std::string_view> Bytes() const;
 

@@ -126,7 +126,8 @@ bool Float(PickleMachine& machine) {
   uint64_t bits = 0;
   if (!machine.Take(&bits)) return false;
   return machine.Push(PickleType::kDouble,
-                      std::bit_cast<double>(__builtin_bswap64(bits)));  // BINFLOAT is big-endian
+                      // BINFLOAT stores its number in big-endian order, so the bytes are swapped.
+                      std::bit_cast<double>(__builtin_bswap64(bits)));
 }
 
 template <class Length>

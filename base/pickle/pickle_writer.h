@@ -16,7 +16,8 @@ class PickleWriter {
   void Bool(bool value);
   void Int(int64_t value);
   void Double(double value);
-  void String(std::string_view text);  // `text` must be UTF-8
+  // Writes a string. Precondition: `text` is UTF-8.
+  void String(std::string_view text);
   void BeginTuple();
   void EndTuple();
   void BeginList();

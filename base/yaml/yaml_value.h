@@ -30,7 +30,7 @@ struct YamlValue {
 // The reason why a text is not a valid document.
 struct YamlProblem {
   int line = 0, column = 0;  // position of the problem, from 1; 0 for the whole text
-  std::string token;         // text at the position
+  std::string token;         // text at the position of the problem
   std::string what;
   bool syntax = false;  // whether yaml-cpp itself found the problem
 };
