@@ -107,7 +107,7 @@ int Run(int argc, char** argv) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
     return 0;
   }
-  // An agent starts this mode, without a nonce.
+  // The agent itself starts this mode, so it has no nonce.
   if (argc == 2 && std::strcmp(argv[1], "pmi") == 0)
     return dslaunch::RunMpiServer(/*library=*/nullptr, "dslaunch-pmi");
   // The arguments of all other modes are MODE --nonce HEX ...

@@ -7,10 +7,10 @@ namespace dslaunch {
 // code, or 128 + its signal.
 enum class ExitCode : int {
   kOk = 0,               // every rank of the last attempt exited with 0, and teardown completed
-  kUsage = 64,           // command line with an invalid option or value
+  kUsage = 64,           // invalid command line
   kBadInput = 65,        // invalid file, such as a hostfile, recipe, data set or checkpoint
   kUnavailable = 69,     // a node is unreachable or was lost
-  kInternal = 70,        // error in dslaunch itself
+  kInternal = 70,        // bug in dslaunch
   kIo = 74,              // I/O error, such as a full disk or a denied permission
   kTimedOut = 75,        // a barrier or a connection timed out
   kNoPermission = 77,    // SSH refused the host key or the login

@@ -215,7 +215,8 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   const bool has_room =
       PickMembers(roster_.UsableMembers(), quorum_options_).size() > members_.size();
-  // A restart for the new node would only waste time once the ranks of some node have finished.
+  // Once the ranks of some node have finished, a restart for the new node would only waste time, so
+  // the node waits.
   const bool near_end = std::ranges::any_of(roster_.Joined(), [](const Participant& other) {
     return other.in_attempt && other.finished;
   });

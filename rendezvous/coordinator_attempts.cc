@@ -84,8 +84,8 @@ FirstCause ResolveCause(Roster& roster, const FailureLog& failures, const pb::Ca
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase() == Phase::kWaiting && now >= not_before_;
   if (phase() != Phase::kJoining && !next) return;
-  // The lease of a lost node may not have expired yet, but the node must not count for the
-  // majority.
+  // A lost node must not count for the majority, but its lease may not have expired yet, so the
+  // state of the node is checked.
   const auto is_here = [this](uint32_t voter) {
     return roster_[voter].has_joined && roster_[voter].IsUsable();
   };

@@ -67,8 +67,8 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   take([](const FailureReport&) { return true; });
   UseOrderOfEachNode(candidates);
 
-  // The earliest end of an interval. A failure whose interval begins after this time cannot be the
-  // first failure.
+  // The earliest end of an interval. A failure whose interval begins after this time happened later
+  // than that one, so it is not the first.
   Clock::time_point first_end = candidates.front().latest;
   for (const FailureReport& report : candidates) first_end = std::min(first_end, report.latest);
   const auto may_be_first = [&](const FailureReport& report) {

@@ -228,9 +228,8 @@ class Judgement {
 
   // Returns a verdict on ranks that wait for each other in a circle; nullopt if there is no circle.
   std::optional<FlightVerdict> OtherOrder() const {
-    std::map<uint32_t, std::pair<Call, uint32_t>>
-        // The pending call of each rank, and the rank for which it waits.
-        waits;
+    // The pending call of each rank, and the rank for which it waits.
+    std::map<uint32_t, std::pair<Call, uint32_t>> waits;
     for (const auto& [key, exchange] : exchanges_) {
       if (exchange.missing.empty()) continue;
       for (const Call& call : exchange.calls)

@@ -6,7 +6,7 @@ namespace dslaunch {
 
 std::vector<std::string> CorrectAddresses(pb::Join& join, const AcceptedNode& node,
                                           const std::string& advertised_address) {
-  // A node without an address joined from this process and is trusted.
+  // A node without an address joined from this process, so it is trusted.
   if (node.address.empty()) return {};
   std::vector<std::string> lines;
   const auto report = [&](const std::string& claim, const std::string& used, const char* whose) {

@@ -181,8 +181,8 @@ RankAssignment AssignRanks(std::vector<Member> members) {
     if (assignment.master_addr.empty()) assignment.master_addr = member.reached_at;
   }
   assignment.ranks = NumberRanks(std::move(with_ranks));
-  // Other nodes know the rendezvous node by the address through which they reached it. They know
-  // any other node by the address of its connection.
+  // Other nodes reach the rendezvous node by the address that they used for joining, and any other
+  // node by the address of its connection, so the address of the store depends on the first member.
   const Member& first = members.front();
   if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())

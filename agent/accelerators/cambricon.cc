@@ -9,7 +9,7 @@ namespace dslaunch {
 std::vector<Accelerator> ReadCambricon(const std::string& root, const LookUpVariable&) {
   constexpr std::string_view kFile = "/dev/cambricon_dev";
   constexpr uint64_t kCambricon = 0xcabc;
-  // PCI classes of the cards.
+  // PCI classes that the vendor's cards have.
   constexpr uint64_t kProcessingAccelerator = 0x1200, kCoprocessor = 0x0b40;
   const std::string list = root + "/proc/driver/cambricon/mlus/";
   std::map<int, Accelerator> by_file;

@@ -33,7 +33,8 @@ bool IsComposite(const LookUpVariable& getenv) {
 
 std::vector<Accelerator> ReadIntel(const std::string& root, const LookUpVariable& getenv) {
   const std::string cards = root + "/sys/class/drm/card";
-  // Number of each GPU's card, by PCI address, the order in which Level Zero numbers GPUs.
+  // Number of each GPU's card, by PCI address. Level Zero numbers GPUs in the order of their
+  // addresses, so the map is sorted in that way.
   std::map<std::string, int> by_address;
   for (const int card : NumbersIn(root + "/sys/class/drm", "card")) {
     std::error_code ignored;

@@ -52,7 +52,7 @@ std::string ValueIn(std::string_view text, std::string_view key) {
     line.remove_prefix(key.size());
     if (line.starts_with(':')) line.remove_prefix(1);
     const size_t begin = line.find_first_not_of(kBlanks);
-    // The key is longer, or has no value.
+    // The line has a longer key or no value, so it is skipped.
     if (begin == std::string_view::npos || begin == 0) continue;
     return std::string(line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin));
   }

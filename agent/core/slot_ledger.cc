@@ -27,7 +27,7 @@ void MoveAll(GoodputTimes& times, GoodputBucket from, GoodputBucket to) {
 }  // namespace
 
 void SlotLedger::Close(Clock::time_point now) {
-  // Part of a microsecond that has passed is not counted now, but by the next call.
+  // Only whole microseconds are counted, so the rest remains for the next call.
   const auto passed = std::chrono::duration_cast<microseconds>(now - since_);
   if (passed.count() <= 0) return;
   open_[bucket_] += static_cast<uint64_t>(passed.count());

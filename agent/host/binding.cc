@@ -120,7 +120,8 @@ Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
 }
 
 Cpus OfSocket(const CpuTopology& topology, const Cpus& node_cpus) {
-  // As in torchrun, all CPUs of a NUMA node count as CPUs of the socket of the node's first CPU.
+  // torchrun counts all CPUs of a NUMA node as CPUs of the socket of the node's first CPU, so this
+  // function does the same.
   Cpus all;
   for (const NumaNode& node : topology.nodes) {
     const Cpus usable = UsableOf(topology, node);

@@ -36,7 +36,7 @@ struct PeerText {
 constexpr PeerText kOfPeers[] = {
     {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // printed by c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
-    // From c10d, if another program listens at the port.
+    // Printed by c10d if another program listens at the port.
     {pb::Cause::UNREACHABLE, "invalid value returned from server"},
     {pb::Cause::LATE, kPeerLateText},
     {pb::Cause::LATE, "failed to pass monitoredBarrier"},
@@ -48,7 +48,7 @@ constexpr PeerText kOfPeers[] = {
     {pb::Cause::GONE, "recvValue failed"},  // printed by c10d's TCPStore
     {pb::Cause::GONE, "sendBytes failed"},
     {pb::Cause::GONE, "TCPStore server has shut down"},
-    // Message of dslaunch's SDK if the program does not catch the exception.
+    // Printed by dslaunch's SDK if the program does not catch the exception.
     {pb::Cause::GONE, "shared memory of the ranks: "},
 };
 

@@ -39,7 +39,8 @@ template <class IsWanted>
 std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_us,
                                     IsWanted is_wanted) {
   while (!kernel_log.empty()) {
-    // A record of the kernel's log is "priority,sequence,microseconds,flags;message".
+    // A record of the kernel's log is "priority,sequence,microseconds,flags;message", so the
+    // message follows the first ';'.
     std::string_view message = TakeLine(kernel_log);
     std::string_view head = Take(message, ';');
     Take(head, ',');
@@ -130,7 +131,8 @@ std::string ReadKillsInKernelLog() {
   std::array<char, 8192> record;
   while (fd && kills.size() < kMaxKillRecordsBytes) {
     const ssize_t size = read(fd.get(), record.data(), record.size());
-    // EPIPE means that some records were overwritten; the next read continues after them.
+    // EPIPE means that some records were overwritten. The next read continues after them, so the
+    // error is ignored.
     if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (size <= 0) break;
     std::string_view text(record.data(), static_cast<size_t>(size));

@@ -46,7 +46,7 @@ std::set<uid_t> ListenersIn(std::istream& table, int port) {
     TakeWord(rest);  // skips the address of the peer
     const std::string_view state = TakeWord(rest);
     if (state != kListens) break;
-    // Skips queues, timers and retransmits.
+    // The user follows the queues, timers and retransmits, so these three are skipped.
     for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);
     const std::string_view user = TakeWord(rest);
     uid_t uid = 0;

@@ -52,8 +52,8 @@ std::string LocalRankOption(std::string_view source) {
       i = literal.end;
       before = '"';
     } else {
-      // A parenthesis begins a call only directly after a word or ')', unlike in `in (` and `return
-      // (`.
+      // A parenthesis begins a call only directly after a word or ')', so `in (` and `return (`
+      // begin none.
       if (c == '(' || c == '[' || c == '{')
         in_call.push_back(c == '(' && i > 0 && (IsWordChar(source[i - 1]) || source[i - 1] == ')'));
       if ((c == ')' || c == ']' || c == '}') && !in_call.empty()) in_call.pop_back();

@@ -252,7 +252,7 @@ Result<SourcedShell> SourceScript(const std::string& script, const std::string& 
   SpawnSpec spec;
   spec.executable = *bash;
   spec.argv = {"bash", "-c", kCommand};
-  // Without PWD, bash would use the folder's path with all links resolved.
+  // Without PWD, bash would use the folder's path with all links resolved, so PWD is set.
   spec.env = WithVariable(environment, "PWD", cwd);
   spec.env.push_back(std::string(kScriptVariable) + "=" + path);
   spec.cwd = cwd;

@@ -91,8 +91,8 @@ void Advance(ConnectAttempt& attempt, const std::string& greeting, pb::ReachResu
   if (n > 0) attempt.heard.append(chunk, static_cast<size_t>(n));
   if (attempt.heard == greeting) return end("");
   if (n > 0 && greeting.starts_with(attempt.heard)) return;
-  // The greeting is wrong if the listener is a machine of another network with the same address, or
-  // this node itself.
+  // Another machine with the same address, or this node itself, may listen here, so a wrong
+  // greeting means that the wanted node was not reached.
   end("something else listens at this address");
 }
 

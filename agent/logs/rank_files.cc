@@ -84,7 +84,7 @@ RankFileReader::RankFileReader(const std::string& folder, uint64_t max_bytes)
           {rank.attempt, rank.rank, kind, path, static_cast<uint64_t>(status.st_size)});
     }
   }
-  // Half of the bytes are for metrics, and the other half is for small files.
+  // Small files need bytes too, so only half of the bytes are for metrics.
   metrics_bytes_ = std::max(max_bytes / 2 / std::max<uint64_t>(metrics, 1), kLeastMetricsBytes);
 }
 

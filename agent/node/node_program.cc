@@ -80,8 +80,7 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));
-  // The binding of CORES is checked before any rank runs. The numbers of the devices do not affect
-  // it.
+  // The binding of CORES does not depend on the devices, so it is checked before any rank runs.
   if (options.bind() != pb::RankOptions::CORES) return resolved;
   AttemptPlace all_ranks;
   all_ranks.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));

@@ -37,9 +37,8 @@ constexpr milliseconds kMasterPortWatch(100);
 // machine removes its jobs' folders itself. There may be many files, so this runs on a separate
 // thread, which ends with this process.
 void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
-  const std::filesystem::path jobs =
-      // JOBS of the path JOBS/JOB/nodes/NODE.
-      node_folder.parent_path().parent_path().parent_path();
+  // The node's folder is JOBS/JOB/nodes/NODE, so JOBS is three levels above it.
+  const std::filesystem::path jobs = node_folder.parent_path().parent_path().parent_path();
   std::thread([jobs] {
     RemoveOldJobs(jobs.string(), std::time(nullptr), SIZE_MAX, [&](const std::string& job_id) {
       std::error_code error;
@@ -136,7 +135,8 @@ Result<void> NodeRanks::ReserveMasterPort() {
   const int wanted = prepare.job().local() && !hosts_rendezvous
                          ? 0
                          : static_cast<int>(prepare.job().master_port());
-  // Ranks of a job on this machine connect through 127.0.0.1, unless the user has named an address.
+  // Ranks of a job on this machine connect through 127.0.0.1 unless the user has named an address,
+  // so their port is reserved on loopback only.
   const bool on_loopback =
       prepare.job().local() && prepare.job().ranks().options().master_addr().empty();
   const PortScope scope = on_loopback ? PortScope::kLoopback : PortScope::kAllAddresses;

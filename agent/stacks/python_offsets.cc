@@ -110,7 +110,7 @@ Result<PythonOffsets> OffsetsOf(const DebugWords& words) {
   if (!runtime.fits() || !interpreter.fits() || !thread.fits() || !frame.fits() || !code.fits() ||
       offsets.gil_locked < gil_state || offsets.gil_holder < gil_state)
     return Refuse("its offsets for debuggers cannot be right");
-  // Makes the offset relative to the GIL, which another interpreter may own.
+  // Another interpreter may own the GIL, so these offsets are made relative to the GIL.
   offsets.gil_locked -= gil_state;
   offsets.gil_holder -= gil_state;
   return offsets;

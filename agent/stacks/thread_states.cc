@@ -109,7 +109,8 @@ std::optional<ThreadState> ReadThread(pid_t pid, const std::string& folder,
   thread->call = call.name;
   if (call.on_fd) thread->target = ReadDescriptor(pid, *call.on_fd);
   // A thread in uninterruptible sleep waits for a page if it is outside of a system call, or in a
-  // system call that changes mappings.
+  // call that changes mappings. Reading its memory could wait as well, so such a thread is
+  // reported.
   if (thread->state == 'D' && text && (call.name.empty() || call.maps_memory))
     waits_for_memory = true;
   thread->waits_in = ReadWhole(folder + "/wchan").value_or("");

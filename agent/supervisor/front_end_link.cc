@@ -86,8 +86,8 @@ void FrontEndLink::Resume(Caller& caller) {
   if (!request || !IsSameSecret(request->secret, secret_) ||
       !stream_.CanResumeAt(request->received))
     return;
-  // Data on the old connection must not be read any more, even if that connection still seems to
-  // work.
+  // The old connection may still seem to work, but its data must not be read any more, so it is
+  // closed.
   stream_.Disconnect();
   const std::string answer = FormatAnswer(stream_.received());
   // The answer fits into the buffer of a new socket, so a failed send is not retried.

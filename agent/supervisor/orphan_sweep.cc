@@ -111,9 +111,9 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
         if (!orphans.cgroup.empty()) RemoveCgroup(orphans.cgroup);
         return DescribeLeft(found);
     }
-    // Between the steps of the graceful kill, only the known processes are checked. All of /proc is
-    // searched again when the processes of the ranks, or all processes, have ended, or when a step
-    // is due.
+    // All of /proc is searched again only when the processes of the ranks, or all processes, have
+    // ended, or when a step is due. Until then, it is enough to check the known processes, which is
+    // cheaper.
     const bool has_ranks = std::ranges::any_of(
         found, [&](const ProcessInfo& info) { return IsOfRanks(info, orphans); });
     const auto is_waited_for = [&](const ProcessInfo& info) {

@@ -100,8 +100,8 @@ void SupervisorCore::WatchAgent() {
 }
 
 void SupervisorCore::OnWatch(Clock::time_point now) {
-  // If this process could not run in time, the agent could not run either. The agent gets more time
-  // for its heartbeat, and to report the current lease.
+  // If this process could not run in time, the agent could not run either, so the agent gets more
+  // time for its heartbeat, and to report the current lease.
   if (now > *watch_at_ + kStall) {
     last_seen_ = now;
     if (lease_end_) lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);

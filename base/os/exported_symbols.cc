@@ -53,7 +53,7 @@ bool IsIdentifier(std::string_view name) {
 
 Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::string_view prefix) {
   const Error no_library = {ExitCode::kBadInput, Truncate(path) + ": not a shared library"};
-  // Without O_NONBLOCK, open() would wait for the writer of a pipe.
+  // Without O_NONBLOCK, open() would wait for the writer if the path is a pipe.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0)

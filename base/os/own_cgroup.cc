@@ -67,7 +67,8 @@ Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view c
     line = TakeLine(cgroups);
   }
   std::string_view path = line.substr(kVersion2.size());
-  // In a cgroup namespace, paths of cgroups outside of the namespace begin with "..".
+  // In a cgroup namespace, the path of a cgroup outside of the namespace begins with "..", so such
+  // a cgroup cannot be reached.
   if (!path.starts_with('/') || path.starts_with("/..") || mount->root.starts_with("/..")) {
     return NoCgroup("this process' cgroup " + std::string(path) + " lies outside its namespace");
   }

@@ -163,8 +163,8 @@ bool SignalProcess(const ProcessId& id, int signal) {
   };
   const UniqueFd pidfd(PidfdOpen(id.pid));
   if (pidfd.valid()) {
-    // The descriptor refers to one process for good. If the start time matches, the signal cannot
-    // reach another process.
+    // The descriptor refers to one process for good, so if the start time matches, the signal
+    // cannot reach another process.
     if (!is_same()) return false;
     if (PidfdSendSignal(pidfd.get(), signal) == 0) return true;
   }

@@ -257,7 +257,7 @@ bool OpenErrorPipe(UniqueFd& read_end, UniqueFd& write_end) {
 // Returns the highest open descriptor on kernels without close_range (before 5.9); 0 on other
 // kernels. Closing all numbers up to the limit instead could take a million calls.
 int MaxFd() {
-  // The call succeeds only if the kernel has close_range.
+  // The call succeeds only if the kernel has close_range, so the result is then 0.
   if (close_range(~0u, ~0u, 0) == 0) return 0;
   int highest = 0;
   std::error_code error;

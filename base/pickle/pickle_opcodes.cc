@@ -235,7 +235,7 @@ bool Build(PickleMachine& machine) {
   PickleNode* target = nullptr;
   if (!machine.Pop(&state) || !machine.Pop(&target)) return false;
   machine.PushAgain(target);
-  // Attributes of an OrderedDict have no effect.
+  // Attributes of an OrderedDict have no effect on its content, so they are ignored.
   if (target->type == PickleType::kDict) return true;
   if (target->type != PickleType::kObject)
     return machine.Fail("it sets the state of a plain value");
