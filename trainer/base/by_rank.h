@@ -1,4 +1,4 @@
-// Formats messages about values that are equal or differ between ranks. Pure.
+// Formats messages about values that are equal on, or differ between, ranks. Pure functions.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace dslaunch {
 // eight are named: "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
 std::string RankList(const std::vector<size_t>& ranks);
 
-// Maps indices to the numbers in `names`; returns `ranks` if `names` is empty.
+// Replaces each index in `ranks` by its number in `names`; returns `ranks` if `names` is empty.
 std::vector<size_t> Named(std::vector<size_t> ranks, const std::vector<size_t>& names);
 
 // Groups the ranks with equal values. The groups are in the order of their first ranks. `values`
@@ -28,7 +28,7 @@ std::vector<std::vector<size_t>> GroupRanks(const std::vector<T>& values) {
 }
 
 // Returns text such as "rank 0: this; ranks 1, 2: that". `describe` formats a value. `names` has
-// the numbers of the ranks if these differ from the indices in `values`.
+// the numbers of the ranks; empty if these equal the indices in `values`.
 template <class T, class Describe>
 std::string ByRank(const std::vector<T>& values, Describe describe,
                    const std::vector<size_t>& names = {}) {

@@ -7,14 +7,15 @@
 
 namespace dslaunch {
 
-// Returns text such as "1.2 GiB of 4.8 GiB, 612.0 MiB/s, 6 s left". Pure.
+// Returns text such as "1.2 GiB of 4.8 GiB, 612.0 MiB/s, 6 s left". Pure function.
 std::string ByteProgressText(uint64_t done_bytes, uint64_t total_bytes, double seconds);
 
-// Prints the progress to stderr. On a terminal, updates one line, beginning after one second.
-// Elsewhere, prints a line every 30 s, beginning after 30 s. Short work therefore has no output.
+// Prints the progress to stderr. On a terminal, updates one line, beginning after one second. If
+// stderr is not a terminal, prints a line every 30 s, beginning after 30 s. Short work therefore
+// has no output.
 class ByteProgress {
  public:
-  // `what` is the beginning of each line, such as "out: ".
+  // Begins to measure time. `what` is the beginning of each line, such as "out: ".
   ByteProgress(std::string what, uint64_t total_bytes);
   // Clears the line on a terminal.
   ~ByteProgress();
@@ -31,7 +32,7 @@ class ByteProgress {
   std::string what_;
   const uint64_t total_bytes_;
   uint64_t skipped_bytes_ = 0;
-  uint64_t done_bytes_ = 0;  // without the skipped bytes
+  uint64_t done_bytes_ = 0;  // number of bytes so far, without the skipped bytes
   const bool on_terminal_;
   bool line_shown_ = false;
   const Clock::time_point begin_ = Clock::now();

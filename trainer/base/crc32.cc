@@ -33,7 +33,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
   const __m128i by_stride = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
   const __m128i by_block = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
   const __m128i to_64_bits = _mm_set_epi64x(0, 0x163cd6124);
-  // Polynomial and its inverse.
+  // Polynomial and its inverse for Barrett's reduction.
   const __m128i polynomial = _mm_set_epi64x(0x1f7011641, 0x1db710641);
   const __m128i low_halves = _mm_setr_epi32(~0, 0, ~0, 0);
   __m128i lanes[4];
@@ -63,7 +63,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
 }  // namespace
 
 uint32_t Crc32(const void* data, size_t bytes, uint32_t start) {
-  if (bytes == 0) return start;  // with a null pointer, zlib would restart
+  if (bytes == 0) return start;  // needed because zlib would restart for a null pointer
   const auto* at = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
   static const bool has_folding =

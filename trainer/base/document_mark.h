@@ -1,5 +1,5 @@
-// Marks the beginnings of documents in a tensor of tokens, so that no second tensor must accompany
-// it.
+// Marks the beginnings of documents in a tensor of tokens, so that no second tensor has to
+// accompany it.
 #pragma once
 
 #include <cstdint>

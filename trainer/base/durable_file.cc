@@ -31,7 +31,8 @@ NewFile::NewFile(std::string path)
 void NewFile::Write(const void* data, size_t bytes) {
   const char* rest = static_cast<const char*>(data);
   while (bytes > 0) {
-    // Sums and writes in pieces that are small enough to stay in the processor's cache.
+    // A small piece stays in the processor's cache between the sum and the write, so the data is
+    // processed in pieces.
     const ssize_t n = write(fd_.get(), rest, std::min(bytes, kChunkBytes));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) Fail(path_, "written");
@@ -45,7 +46,8 @@ void NewFile::Write(const void* data, size_t bytes) {
 
 FileSum NewFile::Finish() {
   if (fsync(fd_.get()) < 0) Fail(path_, "written");
-  // Network file systems may report errors here.
+  // Network file systems may report write errors only when the file is closed, so the result is
+  // checked.
   if (close(fd_.Release()) < 0) Fail(path_, "written");
   return sum_;
 }
@@ -62,8 +64,8 @@ FileSum SumFile(const std::string& path) {
 }
 
 PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end) {
-  // Without O_NONBLOCK, opening a pipe would wait for its writer. Devices are rejected below,
-  // because they may have no end.
+  // Without O_NONBLOCK, opening a pipe would wait for its writer. Devices may have no end, so they
+  // are rejected below.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd && errno == ENOENT) throw TrainError(ExitCode::kBadInput, path + " is missing");
   struct stat info;
@@ -87,7 +89,7 @@ PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end) {
 
 void SyncFolder(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // EINVAL means that the file system does not support syncing folders.
+  // EINVAL means that the file system does not support syncing folders, so it is ignored.
   if (!fd || (fsync(fd.get()) < 0 && errno != EINVAL)) Fail(path, "synced");
 }
 

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// The size and checksum of a file. Detects accidental damage, but not forgery.
+// The size and checksum of a file, with which accidental damage is detected, but not forgery.
 struct FileSum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
@@ -21,7 +21,8 @@ struct FileSum {
 // Writes a new file. All errors are TrainError kIo and name the file.
 class NewFile {
  public:
-  explicit NewFile(std::string path);  // creates the file, which must not exist yet
+  // Creates the file, which must not exist yet.
+  explicit NewFile(std::string path);
   void Write(const void* data, size_t bytes);
   // Waits until the content is on disk, closes the file, and returns its sum. Call it once, last.
   FileSum Finish();
@@ -39,14 +40,14 @@ FileSum WriteNewFile(const std::string& path, const std::string& content);
 // not a regular file or becomes shorter meanwhile, and kIo if it cannot be read.
 FileSum SumFile(const std::string& path);
 
-// The checksum of a part of a file, and the size of the file.
+// The checksum of a part of a file, with the size of the whole file.
 struct PartSum {
   uint64_t file_bytes = 0;  // size of the whole file in bytes
   uint32_t crc32 = 0;       // CRC-32 of the bytes in the part
 };
 
-// Reads only the bytes [begin, end) of a file, or fewer if the file ends earlier. Throws the same
-// errors as SumFile.
+// Returns the sum of the bytes [begin, end) of a file, or of fewer bytes if the file ends earlier.
+// Reads only these bytes. Throws the errors of SumFile.
 PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end);
 
 // Waits until the entries of a folder are on disk. Throws kIo.

@@ -1,5 +1,5 @@
-// Ends the process after an error that cannot be thrown because the thread that should throw it
-// waits for a device that never finishes.
+// Ends the process after an error that cannot be thrown, because the thread that should throw it
+// waits for a device that makes no progress.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Sets what ExitByFailure does in this process. `exit` must not return. Call it before starting
-// threads.
+// Sets the function that ExitByFailure calls in this process. `exit` must not return. Call it
+// before starting threads.
 void SetFailureExit(std::function<void(const TrainError&)> exit);
 
 // Ends the process immediately. By default, prints the message on stderr and exits with the error's

@@ -1,4 +1,4 @@
-// Formats text and numbers with units for people.
+// Formats text, and numbers with their units.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace dslaunch {
 // Formats like printf. The result is cut off after 1023 bytes.
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// Returns `number`, but NaN without its sign bit, because printf prints the usual NaN as "-nan".
+// Returns `number`, but NaN without its sign bit. printf prints the usual NaN as "-nan".
 inline double WithoutSignOfNan(double number) {
   return std::isnan(number) ? std::fabs(number) : number;
 }

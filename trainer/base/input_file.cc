@@ -21,7 +21,7 @@ constexpr size_t kMaxRuns = 1 << 16;
 
 InputFile::InputFile(std::string path)
     : path_(std::move(path)),
-      // Opening a pipe must not block.
+      // Opening a pipe must not block, so O_NONBLOCK is set.
       fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat info;
   if (!fd_ || fstat(fd_.get(), &info) < 0) {

@@ -18,7 +18,7 @@ class InputFile {
   explicit InputFile(std::string path);
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // size when the file was opened
+  uint64_t bytes() const { return bytes_; }  // size in bytes when the file was opened
   // Reads exactly `bytes` bytes, beginning at byte `offset`.
   void Read(uint64_t offset, void* out, size_t bytes) const;
 
@@ -28,12 +28,12 @@ class InputFile {
   uint64_t bytes_ = 0;
 };
 
-// Reads runs of bytes of a file into their places in memory. Runs that are near each other in the
-// file are read together with the bytes between them, because a separate read costs more than
-// reading these bytes. Buffers at most 1 MiB of the file and 65,536 runs. Not thread-safe.
+// Reads runs of bytes of a file into given places in memory. A separate read costs more than a few
+// additional bytes, so runs that are near each other in the file are read together with the bytes
+// between them. Buffers at most 1 MiB of the file and 65,536 runs. Not thread-safe.
 class GatheringReads {
  public:
-  // `file` and `out` must outlive this object.
+  // Reads from `file` into `out`; both must outlive this object.
   GatheringReads(const InputFile& file, void* out) : file_(file), out_(static_cast<char*>(out)) {}
   // Adds a run of `bytes` bytes, from byte `in_file` of the file to byte `in_out` of the memory.
   // The memory may be written by this call or by a later one. Adding runs in the file's order is
@@ -50,8 +50,8 @@ class GatheringReads {
   };
   const InputFile& file_;
   char* out_;
-  std::vector<Run> runs_;  // the first run has the lowest position in the file
-  uint64_t end_ = 0;       // highest end of these runs in the file
+  std::vector<Run> runs_;  // pending runs; the first run has the lowest position in the file
+  uint64_t end_ = 0;       // highest end of the pending runs in the file
   std::string span_;
 };
 

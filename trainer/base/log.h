@@ -1,4 +1,4 @@
-// Prints text for people. The trainer prints only through these functions.
+// Prints text for the user. The trainer prints only through these functions.
 #pragma once
 
 #include <string>

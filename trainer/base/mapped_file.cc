@@ -17,12 +17,12 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
     return TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
                       path_ + ": cannot be read: " + std::strerror(errno));
   };
-  // Without O_NONBLOCK, opening a pipe would wait for its writer.
+  // Opening a pipe without O_NONBLOCK would wait for its writer.
   const UniqueFd fd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info;
   if (!fd || fstat(fd.get(), &info) < 0) throw unreadable();
   if (!S_ISREG(info.st_mode)) throw TrainError(ExitCode::kBadInput, path_ + ": is not a file");
-  if (info.st_size == 0) return;  // an empty file cannot be mapped
+  if (info.st_size == 0) return;  // mmap() rejects an empty file
   const auto size = static_cast<size_t>(info.st_size);
   void* start = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (start == MAP_FAILED) throw unreadable();

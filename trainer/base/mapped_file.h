@@ -15,8 +15,8 @@ namespace dslaunch {
 // on several threads. If the file is truncated while it is mapped, the process may end with SIGBUS.
 class MappedFile {
  public:
-  // Throws TrainError with the file's name: kBadInput if the file does not exist or is not a
-  // regular file, and kIo if it cannot be read.
+  // Maps the file. Throws TrainError with the file's name: kBadInput if the file does not exist or
+  // is not a regular file, and kIo if it cannot be read.
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

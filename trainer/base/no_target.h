@@ -4,7 +4,7 @@
 
 namespace dslaunch {
 
-// The target of a position that has no target, which losses ignore.
+// Marks a position without a target. Losses ignore such positions.
 inline constexpr int64_t kNoTarget = -100;
 
 }  // namespace dslaunch

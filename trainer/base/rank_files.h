@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// Returns the folder that DSLAUNCH_RANK_DIR names. An empty result means that no files are wanted.
+// Returns the folder that DSLAUNCH_RANK_DIR names; empty if no files are to be written.
 std::string RankDir();
 
 // Returns the job's folder on this node (JOBDIR/nodes/NODE), which all attempts share; empty if

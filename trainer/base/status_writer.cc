@@ -22,7 +22,7 @@ StatusWriter::StatusWriter() {
 void StatusWriter::Write(const StatusLine& line) const {
   if (!fd_) return;
   const std::string bytes = line.Format();
-  // Its reader has ended or is too slow.
+  // The pipe is full or its reader has ended, so the line is dropped.
   if (write(fd_.get(), bytes.data(), bytes.size()) < 0) return;
 }
 

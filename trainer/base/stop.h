@@ -11,24 +11,24 @@ namespace dslaunch {
 
 enum class StopRequest { kNone, kSigterm, kSigint, kTimeLimit, kSaveFailed };
 
-// Turns SIGINT and SIGTERM into requests to stop, after which the program soon ends by itself.
-// Without this call, the signals end the process immediately.
+// Makes SIGINT and SIGTERM request a stop, after which the program soon ends by itself. Without
+// this call, the signals end the process immediately.
 void CatchStopSignals();
 
-// Returns this rank's current request. `deadline` is the time limit of the run. Signals are noticed
-// only after CatchStopSignals.
+// Returns this rank's current request. `deadline` is the time limit of the run; nullopt if there is
+// none. Signals are detected only after CatchStopSignals.
 StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
 // The decision to stop, on which all ranks agree.
 struct StopDecision {
   StopRequest request = StopRequest::kNone;
-  int rank = 0;  // lowest rank that requests the stop
+  int rank = 0;  // lowest rank that requests a stop
 
   explicit operator bool() const { return request != StopRequest::kNone; }
 };
 
-// Returns the reason for messages, such as "SIGTERM (rank 3)" or "run.time_limit_s". Not for
-// kSaveFailed, which has its own error.
+// Returns the reason for messages, such as "SIGTERM (rank 3)" or "run.time_limit_s". Must not be
+// called for kSaveFailed, which has its own error.
 std::string StopReason(const StopDecision& stop);
 
 }  // namespace dslaunch

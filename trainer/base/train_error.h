@@ -1,5 +1,5 @@
-// Helps to throw the trainer's exception. It may be thrown anywhere, and is caught once, in main,
-// which exits with its code.
+// Creates and throws the trainer's exception. It may be thrown anywhere, and is caught once, in
+// main, which exits with the exception's code.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ namespace dslaunch {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// Return errors for a failure or delay of another rank. `detail` describes what this rank noticed.
+// Returns the error for the failure (PeerLost) or delay (PeerLate) of another rank. `detail`
+// describes the observation of this rank.
 inline TrainError PeerLost(const std::string& detail) {
   return {ExitCode::kUnavailable, std::string(kPeerLostText) +
                                       ", so this rank stops too; see the error of that rank (" +

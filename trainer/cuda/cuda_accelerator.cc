@@ -16,8 +16,8 @@
 #include "trainer/cuda/cuda_kernels.h"
 #include "trainer/device/accelerator.h"
 
-// ProcessGroupNCCL's options contain a structure of NCCL, whose version must match that used by
-// LibTorch.
+// ProcessGroupNCCL's options contain a structure of NCCL, so NCCL's version must match the version
+// that LibTorch uses.
 static_assert(NCCL_MAJOR == 2 && NCCL_MINOR == 28, "the headers of LibTorch's own NCCL are needed");
 static_assert(CUDART_VERSION / 1000 == DSLAUNCH_CUDA_MAJOR,
               "the headers of LibTorch's own CUDA are needed");
@@ -29,8 +29,8 @@ class CudaStepGraph : public StepGraph {
  public:
   void Capture(const std::function<void()>& work) override {
     c10::cuda::getCurrentCUDAStream().synchronize();
-    // Only calls of this thread may invalidate the recording, because other threads meanwhile read
-    // data into pinned memory and watch NCCL.
+    // Other threads meanwhile read data into pinned memory and watch NCCL, so only calls of this
+    // thread may invalidate the recording.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -38,7 +38,7 @@ class CudaStepGraph : public StepGraph {
       try {
         graph_.capture_end();
       } catch (const std::exception&) {
-        // The error of `work` is reported, because it also caused this error.
+        // The error of `work` also caused this error, so only the error of `work` is reported.
       }
       graph_.reset();
       throw;
@@ -80,7 +80,7 @@ class CudaAccelerator : public Accelerator {
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int world_size,
                                                 std::chrono::milliseconds timeout) override {
-    // With this value (CleanUpOnly), the watchdog aborts failed operations but not the process,
+    // With the value 2 (CleanUpOnly), the watchdog aborts failed operations but not the process,
     // which ends with its own error instead (trainer/comm/backend_watch.h).
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
     auto options = c10d::ProcessGroupNCCL::Options::create();

@@ -23,7 +23,7 @@
 namespace dslaunch {
 namespace {
 
-// The sources of the kernels, which CMakeLists.txt converts to raw strings.
+// Sources of the kernels, which CMakeLists.txt converts to raw strings.
 constexpr char kInstructions[] =
 #include "trainer/cuda/instructions.inc"
     ;
@@ -46,8 +46,8 @@ constexpr char kRmsNormKernels[] =
 #include "trainer/cuda/rms_norm_kernels.inc"
     ;
 
-// Calls the functions of NVRTC. The library is opened at run time, because the trainer must also
-// work without it. LibTorch's CUDA runtime does not include NVRTC's header.
+// Calls the functions of NVRTC. The trainer must also work without this library, so it is opened at
+// run time. LibTorch's CUDA runtime does not include NVRTC's header.
 class Nvrtc {
  public:
   Nvrtc() : library_(dlopen(kLibrary.c_str(), RTLD_NOW | RTLD_LOCAL)) {
@@ -55,7 +55,7 @@ class Nvrtc {
   }
 
   // Compiles `kernels` with the shared code to a cubin. `name` is used in messages, and `options`
-  // are those of NVRTC.
+  // are NVRTC's options.
   std::vector<char> Compile(const char* name, const std::string& kernels,
                             const std::vector<std::string>& options) const {
     const std::string source = std::string(kInstructions) + kCommon + kernels;
@@ -96,10 +96,10 @@ class Nvrtc {
     return bytes;
   }
 
-  void* const library_;  // handle of dlopen; never closed
+  void* const library_;  // handle that dlopen returned; never closed
 };
 
-// Return the name of the type in the sources, and the suffix of the names of its kernels.
+// Returns the name of a type in the kernels' sources, or the suffix of the names of its kernels.
 const char* NameOf(at::ScalarType type) {
   return type == at::kHalf ? "Half" : type == at::kBFloat16 ? "Bfloat" : "float";
 }
@@ -133,7 +133,7 @@ class CudaKernels : public KernelCalls {
   }
 
  private:
-  // Name, type and columns of a kernel. These determine the number of warps.
+  // Name, type and number of columns of a kernel, which determine the number of warps.
   using Key = std::tuple<std::string_view, at::ScalarType, int64_t>;
 
   void AddForAllTypes(const char* file, const char* source,
@@ -184,7 +184,8 @@ class CudaKernels : public KernelCalls {
   const Nvrtc nvrtc_;
   std::vector<std::string> options_;
   std::mutex mutex_;
-  std::map<Key, cudaKernel_t> kernels_;  // guarded by mutex_; the names are string literals
+  // Loaded kernels, guarded by mutex_; the names are string literals.
+  std::map<Key, cudaKernel_t> kernels_;
 };
 
 }  // namespace

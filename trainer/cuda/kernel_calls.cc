@@ -8,24 +8,24 @@
 namespace dslaunch {
 namespace {
 
-// Equal to the values in the sources of the kernels.
+// Sizes of blocks and loops, which must equal the values in the sources of the kernels.
 constexpr int kRowThreads = 512, kColumnThreads = 32, kColumnRows = 8, kFinishRows = 32;
 constexpr int kAtOnce = 4;
 constexpr int kElementThreads = 256;
 constexpr int kWarp = 32, kNormWarps = 8;
-// Largest numbers of packs of a row that a lane keeps in its 255 registers. Layer normalization
-// uses one warp for each row. RMS normalization uses as many warps as the row needs with this
-// number of packs.
+// Maximum number of packs of a row that a lane keeps in its 255 registers. Layer normalization uses
+// one warp for each row. RMS normalization uses as many warps as the row needs with this number of
+// packs.
 constexpr int64_t kMaxLayerNormPacks = 8, kMaxRmsNormPacks = 4;
 constexpr int64_t kWideBytes = 16;
-// Number of blocks per multiprocessor that sum rows. It is enough to keep the memory busy, but
-// gives few partial sums.
+// Number of blocks per multiprocessor that sum rows: enough to keep the memory busy, but few enough
+// to give few partial sums.
 constexpr int64_t kBlocksPerProcessor = 4;
-constexpr int64_t kNormBlocksPerProcessor = 2;  // limited by a multiprocessor's registers
+constexpr int64_t kNormBlocksPerProcessor = 2;  // limited by the registers of a multiprocessor
 
 int64_t PackedColumns(const at::Tensor& rows) { return kWideBytes / rows.element_size(); }
 
-// Returns whether each row is aligned for loads of kWideBytes.
+// Returns whether every row is aligned for loads of kWideBytes.
 bool IsWide(const at::Tensor& rows) {
   return rows.size(-1) % PackedColumns(rows) == 0 &&
          reinterpret_cast<uintptr_t>(rows.const_data_ptr()) % kWideBytes == 0;
@@ -39,8 +39,8 @@ const void* Pointer(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
-// Returns `tensor`, or a copy if it is not aligned for wide loads, such as a part of another
-// tensor.
+// Returns `tensor`, or a copy if it is not aligned for wide loads, as a part of another tensor may
+// be.
 at::Tensor Wide(const at::Tensor& tensor) {
   return !tensor.defined() || IsWide(tensor) ? tensor : tensor.clone();
 }

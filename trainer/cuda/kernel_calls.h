@@ -13,23 +13,24 @@
 
 namespace dslaunch {
 
-// A kernel for a certain type of element.
+// Identifies a kernel for a certain type of element.
 struct KernelVersion {
   const char* name = "";  // name in the sources without the type, such as "gelu"
   at::ScalarType type = at::kFloat;
-  // Set only for normalizations, which are compiled for these numbers.
+  // Number of columns. Only normalizations, which are compiled for a number of columns and warps,
+  // set it.
   int64_t columns = 0;
   int64_t row_warps = 0;  // number of warps that process each row
 };
 
-// A number of blocks, or of threads in a block.
+// Dimensions of a grid of blocks, or of a block of threads.
 struct KernelGrid {
   unsigned x = 1, y = 1;
 };
 
 class KernelCalls : public FusedKernels {
  public:
-  // `processors` is the number of the device's multiprocessors.
+  // Creates calls for a device with `processors` multiprocessors.
   explicit KernelCalls(int64_t processors) : processors_(processors) {}
 
   RowLosses CrossEntropy(const at::Tensor& logits, const at::Tensor& targets) override;

@@ -28,7 +28,7 @@ class StepGraph {
   // cannot be recorded, such as waiting for the device; the graph is empty afterwards. Call it only
   // once.
   virtual void Capture(const std::function<void()>& work) = 0;
-  // Runs the recorded operations on the current stream. Does not wait for them.
+  // Runs the recorded operations on the current stream, without waiting for them.
   virtual void Replay() = 0;
 };
 
@@ -36,10 +36,11 @@ class Accelerator {
  public:
   virtual ~Accelerator() = default;
   virtual c10::DeviceType type() const = 0;
-  // Selects the device `index` for this process. Gives the calling thread its own stream there,
-  // because the default stream cannot be recorded.
+  // Selects the device `index` for this process. The default stream cannot be recorded, so the
+  // calling thread gets its own stream on the device.
   virtual void Use(int index) = 0;
-  virtual std::string Name(int index) const = 0;  // such as "NVIDIA H100 80GB HBM3"
+  // Returns the name of a device, such as "NVIDIA H100 80GB HBM3".
+  virtual std::string Name(int index) const = 0;
   virtual DeviceTraits Traits(int index) const = 0;
   // Creates a backend for collectives over tensors on the device. It connects only at the first
   // collective. If an operation takes longer than `timeout`, the process ends.
@@ -55,15 +56,16 @@ class Accelerator {
 // The device on which a process computes.
 struct RankDevice {
   c10::Device device = c10::kCPU;
-  Accelerator* accelerator = nullptr;  // null for the CPU; never destroyed
+  // CUDA functions for the device; null for the CPU; never destroyed.
+  Accelerator* accelerator = nullptr;
 };
 
-// The type of `dslaunch_cuda`, the only symbol that the library exports.
+// Type of `dslaunch_cuda`, the only symbol that the CUDA library exports.
 struct AcceleratorSymbol {
-  // The versions with which the library was compiled. Use the other members only if they equal the
+  // Versions with which the library was compiled. Use the other members only if they equal the
   // trainer's versions.
   const char* stamp;
-  Accelerator* (*make)();  // called only once
+  Accelerator* (*make)();  // creates the accelerator; called only once
 };
 
 }  // namespace dslaunch

@@ -11,8 +11,8 @@
 namespace dslaunch {
 namespace {
 
-// Small blocks, because LibTorch rounds the size of pinned memory up to a power of two, so that a
-// single block could waste half of its memory.
+// Size of a block of pinned memory in bytes. LibTorch rounds the size of pinned memory up to a
+// power of two, so a single large block could waste half of its memory.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr int64_t kAlignment = 64;
 

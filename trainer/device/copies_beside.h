@@ -12,28 +12,30 @@
 
 namespace dslaunch {
 
-// Makes such copies. Keeps the pinned memory of the largest copy for later copies. Not thread-safe,
-// except where stated.
+// Copies tensors to the host in parallel with later work. Keeps the pinned memory of the largest
+// copy for later copies. Not thread-safe, except where stated.
 class CopiesBeside {
  public:
   struct Request {
-    at::Tensor tensor;   // contiguous, on the device
-    uint64_t begin = 0;  // its first byte in the copy; a multiple of its elements' size
-    bool waits = false;  // true if its memory does not change before Hold()
+    at::Tensor tensor;  // tensor to copy, contiguous and on the device
+    // Offset of the tensor in the copy, in bytes; a multiple of the element size.
+    uint64_t begin = 0;
+    bool waits = false;  // true if the tensor's memory does not change before Hold()
   };
-  // Consecutive bytes of a copy, in pinned memory.
+  // A piece of a copy: consecutive bytes in pinned memory.
   struct Piece {
     at::Tensor bytes;
     uint64_t begin = 0;
   };
   struct Copy {
-    std::vector<Piece> pieces;            // in the order of the requests
-    std::shared_ptr<c10::Event> is_made;  // any thread may wait for it and then read the pieces
+    std::vector<Piece> pieces;  // pieces in the order of the requests
+    // Event after the copies, for which any thread may wait before it reads the pieces.
+    std::shared_ptr<c10::Event> is_made;
   };
 
-  // Enqueues the copies on the device: those with `waits` on a separate stream, and the others on
-  // the current stream. The next call reuses their memory. Precondition: the caller has waited for
-  // the event of the previous copy.
+  // Enqueues the copies on the device: requests with `waits` on a separate stream, and the other
+  // requests on the current stream. The next call reuses the memory of these copies. Precondition:
+  // the caller has waited for the event of the previous copy.
   Copy Start(const std::vector<Request>& requests);
   // Makes the current stream wait until the copies of the last Start are made.
   void Hold();
@@ -43,8 +45,8 @@ class CopiesBeside {
   void Add(const Request& request, std::vector<Piece>& pieces);
 
   std::vector<at::Tensor> blocks_;
-  size_t block_ = 0;  // index of the block in use
-  int64_t used_ = 0;  // used bytes of this block
+  size_t block_ = 0;  // index of the block that is being filled
+  int64_t used_ = 0;  // number of bytes used in the block that is being filled
   std::optional<c10::Stream> stream_;
   std::shared_ptr<c10::Event> is_made_;
 };

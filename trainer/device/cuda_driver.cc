@@ -9,13 +9,13 @@
 namespace dslaunch {
 namespace {
 
-// The functions of the driver that are used. They have not changed since the first version of its
-// interface, and return 0 on success.
+// Types of the driver's functions that are used. These functions have not changed since the first
+// version of the driver's interface, and return 0 on success.
 using InitFunction = int (*)(unsigned flags);
 using CountFunction = int (*)(int* count);
 using ErrorFunction = int (*)(int error, const char** text);
 
-constexpr int kNoDevice = 100;  // value of CUDA_ERROR_NO_DEVICE
+constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE in cuda.h
 
 std::string ErrorText(void* driver, int error) {
   const char* text = nullptr;

@@ -1,5 +1,5 @@
-// Detects NVIDIA GPUs through the driver alone, because LibTorch's CUDA libraries take seconds to
-// load, and gigabytes of address space.
+// Detects NVIDIA GPUs through the driver alone. LibTorch's CUDA libraries take seconds to load, and
+// gigabytes of address space.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace dslaunch {
 
 struct CudaDevices {
-  int count = 0;            // number of GPUs visible under CUDA_VISIBLE_DEVICES
-  std::string none_reason;  // reason if `count` is 0; otherwise empty
+  int count = 0;            // number of GPUs that are visible under CUDA_VISIBLE_DEVICES
+  std::string none_reason;  // reason why `count` is 0; otherwise empty
 };
 
 // Counts the GPUs that this process can use. `driver` is the name of the driver's library for

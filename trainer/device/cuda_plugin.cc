@@ -18,7 +18,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxStamp = 200;  // longest printed stamp; another version's may be any text
+// Maximum printed length of a stamp, which may be any text in another version.
+constexpr size_t kMaxStamp = 200;
 
 [[noreturn]] void Refuse(const std::string& problem) {
   throw TrainError(ExitCode::kUnavailable, problem + ", or use device cpu (--device cpu)");
@@ -48,8 +49,7 @@ std::string PluginInRunPath() {
   return "";
 }
 
-// Throws if the program used LibTorch earlier, because LibTorch checks only once whether it has
-// CUDA.
+// Throws if the program used LibTorch earlier. LibTorch checks only once whether it has CUDA.
 void CheckLoadedInTime() {
   if (at::globalContext().hasCUDA()) return;
   Refuse(
@@ -61,8 +61,8 @@ void CheckLoadedInTime() {
 }  // namespace
 
 Accelerator& LoadCudaPlugin(const std::string& path) {
-  // With RTLD_LAZY, the stamp can be read even if symbols are missing in another version of
-  // LibTorch.
+  // In another version of LibTorch, symbols may be missing. RTLD_LAZY allows the stamp to be read
+  // even then.
   void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
     Refuse("CUDA cannot be used: " + SanitizeForTerminal(dlerror()) +

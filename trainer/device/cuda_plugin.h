@@ -9,9 +9,10 @@
 
 namespace dslaunch {
 
-// Chooses and selects this process's device, loading the library if the device is a GPU. Call it
-// before any other use of LibTorch, because LibTorch checks only once whether it has CUDA. Rank 0
-// prints a notice if the choice may be unexpected. Throws TrainError kUnavailable with a hint.
+// Chooses and selects this process's device, loading the CUDA library if the device is a GPU.
+// LibTorch checks only once whether it has CUDA, so call it before any other use of LibTorch. Rank
+// 0 prints a notice if the choice may be unexpected. Throws TrainError kUnavailable with a hint if
+// the requested device cannot be used.
 RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env);
 
 // Loads the library at `path`. Throws TrainError kUnavailable if the library cannot be loaded or

@@ -12,8 +12,8 @@ namespace dslaunch {
 struct RankDevice;
 
 struct DeviceTraits {
-  int64_t memory_bytes = 0;  // memory of a GPU; 0 for a CPU or if unknown
-  // True if the hardware computes in this format. Otherwise, values are converted before and after
+  int64_t memory_bytes = 0;  // memory of a GPU in bytes; 0 for a CPU or if unknown
+  // True if the hardware computes in the format. Otherwise, values are converted before and after
   // each operation.
   bool float16 = true;
   bool bfloat16 = true;
@@ -23,11 +23,11 @@ struct DeviceTraits {
 DeviceTraits TraitsOf(const RankDevice& device);
 
 // Returns the traits of a CPU whose /proc/cpuinfo is `text`. For an unknown kind of CPU, assumes
-// both formats. Pure.
+// that both formats are supported. Pure function.
 DeviceTraits TraitsOfCpu(std::string_view text);
 
 // Returns a notice if the hardware must emulate the chosen precision, which then saves memory but
-// no time; otherwise empty. Pure.
+// no time; otherwise empty. Pure function.
 std::string PrecisionRemark(const PrecisionConfig& precision, const DeviceTraits& traits);
 
 }  // namespace dslaunch

@@ -15,9 +15,9 @@ struct Started {
   std::shared_future<std::shared_ptr<FusedKernels>> kernels;
 };
 
-// Returns the kernels of this process. They are set before other threads compute.
+// Returns the kernels of this process. They are started before other threads compute.
 Started& OfThisProcess() {
-  // Never destroyed, because threads may use the kernels until the process ends.
+  // Threads may use the kernels until the process ends, so they are never destroyed.
   static auto* const started = new Started;
   return *started;
 }
@@ -40,7 +40,8 @@ void StartFusedKernels(c10::Device device, bool reports_error,
     }
   };
   OfThisProcess() = {device, std::async(std::launch::async, guarded).share()};
-  // Waits for the thread at exit, because the libraries that it uses must not be unloaded earlier.
+  // The libraries that the thread uses must not be unloaded earlier, so the process waits for the
+  // thread at exit.
   std::atexit([] { OfThisProcess().kernels.wait(); });
 }
 

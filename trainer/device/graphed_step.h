@@ -1,5 +1,5 @@
-// Records a training step as a graph, and then replays it with the same memory, so that a step
-// needs one call by the CPU instead of thousands.
+// Records a training step as a graph, and then replays the graph with the same memory, so that a
+// step needs one call by the CPU instead of thousands.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,13 +18,13 @@ namespace dslaunch {
 // such steps continue, they are recorded and replace the graph. Not thread-safe.
 class GraphedStep {
  public:
-  // Does the whole work of a step on the device. The inputs are on the device, too. Returns the
+  // Performs the whole work of a step on the device. The inputs are on the device, too. Returns the
   // results.
   using Work = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
   struct Outcome {
-    std::vector<at::Tensor> results;  // never overwritten by later steps
-    bool replayed = false;            // true if `work` was not called
+    std::vector<at::Tensor> results;  // results of the step, which later steps do not overwrite
+    bool replayed = false;            // true if the graph was replayed without a call of `work`
   };
 
   explicit GraphedStep(Accelerator& accelerator) : accelerator_(accelerator) {}
@@ -43,7 +43,7 @@ class GraphedStep {
   std::vector<at::Tensor> inputs_;   // tensors that the graph reads
   std::vector<at::Tensor> results_;  // tensors that the graph writes
   std::vector<at::Tensor> last_;     // inputs of the last step without a graph
-  int alike_ = 0;                    // successive steps whose inputs had the shapes of `last_`
+  int alike_ = 0;  // number of successive steps whose inputs had the shapes of `last_`
 };
 
 }  // namespace dslaunch

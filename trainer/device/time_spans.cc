@@ -6,7 +6,7 @@ namespace dslaunch {
 namespace {
 
 std::shared_ptr<c10::Event> Marked(c10::Device device) {
-  // With this flag, events record their time.
+  // The flag makes events record their time.
   auto mark = std::make_shared<c10::Event>(device.type(), c10::EventFlag::BACKEND_DEFAULT);
   mark->record(CurrentStream(device));
   return mark;

@@ -17,8 +17,8 @@ namespace dslaunch {
 // Copies of this object share the pieces measured so far.
 class TimeSpans {
  public:
-  void Begin(c10::Device device);  // discards a piece that has not ended
-  void End();                      // does nothing if no piece has begun
+  void Begin(c10::Device device);  // begins a piece; discards a piece that has not ended
+  void End();                      // ends a piece; does nothing if none has begun
   // Returns the total time of the ended pieces. Waits until the device has finished them.
   double Seconds() const;
 

@@ -1,5 +1,5 @@
 // Arranges the ranks of a job as a grid with three axes: pipeline stages, replicas (data
-// parallelism), and parts of parameters (tensor parallelism). Pure.
+// parallelism), and parts of parameters (tensor parallelism). Pure functions.
 #pragma once
 
 #include <optional>
@@ -7,21 +7,22 @@
 
 namespace dslaunch {
 
-// Determines which ranks have adjacent numbers:
-// - kPipeData: the ranks of one stage, numbered (stage * data + replica) * tensor + part, as in
-//   DeepSpeed.
-// - kDataPipe: the ranks of one replica, numbered replica * pipeline + stage. Requires tensor = 1.
+// Order in which ranks are numbered:
+// - kPipeData: the ranks of one stage are adjacent, numbered (stage * data + replica) * tensor +
+//   part, as in DeepSpeed.
+// - kDataPipe: the ranks of one replica are adjacent, numbered replica * pipeline + stage. Requires
+//   tensor = 1.
 enum class RankOrder { kPipeData, kDataPipe };
 
-const char* RankOrderName(RankOrder order);  // name, such as "pipe_data"
+const char* RankOrderName(RankOrder order);  // returns the order's name, such as "pipe_data"
 
 enum class MeshAxis { kPipeline, kData, kTensor };
 
 // The coordinates of a rank in the mesh.
 struct MeshPlace {
-  int stage = 0;    // on the pipeline axis
-  int replica = 0;  // on the data axis
-  int part = 0;     // on the tensor axis
+  int stage = 0;    // index on the pipeline axis
+  int replica = 0;  // index on the data axis
+  int part = 0;     // index on the tensor axis
   bool operator==(const MeshPlace&) const = default;
 };
 
@@ -36,8 +37,8 @@ struct Mesh {
   bool cuts_model() const { return pipeline * tensor > 1; }
   MeshPlace PlaceOf(int rank) const;
   int RankOf(const MeshPlace& place) const;
-  // Returns the rank at `place` and all ranks whose coordinates differ from it on `axis` alone, in
-  // ascending order of that coordinate.
+  // Returns the rank at `place` and all ranks whose coordinates differ from `place` only on `axis`,
+  // in ascending order of that coordinate.
   std::vector<int> RanksAlong(MeshAxis axis, MeshPlace place) const;
 };
 

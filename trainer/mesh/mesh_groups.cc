@@ -12,8 +12,8 @@ MeshGroups::MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut
   SetCut(std::move(cut));
 }
 
-// Every rank makes its groups in this order, as ProcessGroup::Subgroup requires. Stages exchange
-// activations through a StageLink, so the pipeline axis has no group.
+// Creates the groups in the same order on every rank, as ProcessGroup::Subgroup requires. Stages
+// exchange activations through a StageLink, so the pipeline axis has no group.
 MeshGroups::MeshGroups(const ProcessGroup& world, const Mesh& mesh, const ProcessGroup* tensor)
     : world_(world), mesh_(mesh), place_(mesh.PlaceOf(world.rank())), tensor_(tensor) {
   if (!mesh_.cuts_model()) {
@@ -33,7 +33,7 @@ void MeshGroups::SetCut(ModelCut cut) {
   tied_buffers_ = TiedGroups(cut_.tied_buffers, key_ + "tied/");
 }
 
-// Returns one group for everything that the same ranks share.
+// Returns the group of `ranks`, which the first call for these ranks creates.
 const ProcessGroup* MeshGroups::Group(const std::vector<int>& ranks, std::string name) {
   for (const int rank : ranks) name += std::to_string(rank) + ",";
   const auto found = groups_.find(name);

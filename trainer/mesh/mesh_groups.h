@@ -11,28 +11,29 @@
 namespace dslaunch {
 
 // A tied parameter or buffer, and the group that keeps its copies equal. The group has one rank of
-// each stage that holds the tensor, in the order of the stages. The copy on rank 0 of the group
-// counts.
+// each stage that holds the tensor, in the order of the stages. The copy on the group's rank 0 is
+// authoritative.
 struct TiedGroup {
   std::string name;
   const ProcessGroup* group = nullptr;
 };
 
-// Owns the process groups of one rank. `world` must outlive this object.
+// Owns the process groups of one rank.
 class MeshGroups {
  public:
   // Creates the groups of a mesh in which every rank of `world` is a replica of the whole model.
+  // `world` must outlive this object.
   explicit MeshGroups(const ProcessGroup& world);
-  // Collective: all ranks of `world` make the same calls. Precondition: the mesh has as many ranks
-  // as `world`. `tensor` is the group of this rank's tensor axis if the caller has already made it,
-  // and must then outlive this object; otherwise null.
+  // Creates the groups of `mesh`, which must have as many ranks as `world`. Collective: all ranks
+  // of `world` make the same calls. `tensor` is the group of this rank's tensor axis if the caller
+  // has already created it, and must then outlive this object; otherwise null.
   MeshGroups(const ProcessGroup& world, const Mesh& mesh, const ProcessGroup* tensor = nullptr);
-  // Like the above without `tensor`, and then calls SetCut.
+  // Creates the groups of `mesh` and calls SetCut(cut).
   MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut);
 
-  // Sets the cut of this rank's stage. The constructor does not take it, because making the model
-  // requires the tensor group, and its cut is known only then. Call it at most once. Collective
-  // like the constructor.
+  // Sets the cut of this rank's stage. Creating the model requires the tensor group, and the cut is
+  // known only after that, so it is not an argument of the constructor. Call it at most once.
+  // Collective like the constructor.
   void SetCut(ModelCut cut);
 
   const Mesh& mesh() const { return mesh_; }
@@ -42,12 +43,12 @@ class MeshGroups {
   int RankOfStage(int stage) const { return mesh_.RankOf({stage, place_.replica, place_.part}); }
   const ProcessGroup& world() const { return world_; }
   // Returns the group of the replicas of this rank's parameters, in the order of
-  // MeshPlace::replica. It is `world` if the mesh has no other axis.
+  // MeshPlace::replica. The result is `world` if the mesh has no other axis.
   const ProcessGroup& data() const { return *data_; }
   // Returns the group of the ranks that share this rank's layers, in the order of MeshPlace::part;
   // null without tensor parallelism.
   const ProcessGroup* tensor() const { return tensor_; }
-  // Return the groups for cut().tied and cut().tied_buffers, in the same orders.
+  // Returns the groups for cut().tied or cut().tied_buffers, in the same order.
   const std::vector<TiedGroup>& tied() const { return tied_; }
   const std::vector<TiedGroup>& tied_buffers() const { return tied_buffers_; }
 
@@ -63,8 +64,8 @@ class MeshGroups {
   const Mesh mesh_;
   const MeshPlace place_;
   ModelCut cut_;
-  std::string key_;                             // prefix of the groups' names
-  std::map<std::string, ProcessGroup> groups_;  // groups by name
+  std::string key_;                             // prefix of the names of the groups
+  std::map<std::string, ProcessGroup> groups_;  // this rank's groups, by name
   const ProcessGroup* tensor_;
   const ProcessGroup* data_;
   std::vector<TiedGroup> tied_, tied_buffers_;

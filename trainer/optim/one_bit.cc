@@ -82,7 +82,7 @@ class OneBitOptimizer : public Optimizer {
   }
 
   std::shared_ptr<CompressedMean> mean_;
-  std::vector<std::string> names_;  // parameter name of each part
+  std::vector<std::string> names_;  // name of the parameter of each part
 };
 
 class OneBitAdam : public OneBitOptimizer {
@@ -119,9 +119,9 @@ class OneBitAdam : public OneBitOptimizer {
   const std::vector<std::vector<CompressionError>> errors_;
 };
 
-// 0/1 Adam. At growing intervals the variance is updated with uncompressed gradients; in the steps
-// between, the compressed gradient is exchanged. After the variance is frozen, ranks update
-// independently, and at intervals exchange the sum of their updates.
+// Implements 0/1 Adam. At growing intervals the variance is updated with uncompressed gradients; in
+// the steps between, the compressed gradient is exchanged. After the variance is frozen, ranks
+// update independently, and exchange the sum of their updates at intervals.
 class ZeroOneAdam : public OneBitOptimizer {
  public:
   ZeroOneAdam(const Inputs& inputs, std::shared_ptr<CompressedMean> mean)
@@ -205,7 +205,8 @@ class ZeroOneAdam : public OneBitOptimizer {
 
   void UpdateApart(Group& group, const std::vector<at::Tensor>& gradients) {
     const size_t i = IndexOf(group);
-    if (updates() == config_.var_freeze_step + 1) {  // the errors so far belong to gradients
+    // The errors so far are errors of gradients, not of updates.
+    if (updates() == config_.var_freeze_step + 1) {
       ForgetErrors(errors_[i]);
       at::_foreach_copy_(start_[i], group.parameters);
     }
@@ -224,8 +225,8 @@ class ZeroOneAdam : public OneBitOptimizer {
     if (compresses()) mean_->Reduce(moved_[i], errors_[i]);
     at::_foreach_copy_(average, moved_[i]);
     at::_foreach_mul_(average, -1 / lrs_[i].item<double>());
-    // The new weights are computed from the last common weights, because undoing each rank's own
-    // updates would add rounding errors.
+    // Undoing each rank's own updates would add rounding errors, so the new weights are computed
+    // from the last common weights.
     at::_foreach_add_(start_[i], at::_foreach_div(moved_[i], sizes));
     at::_foreach_copy_(group.parameters, start_[i]);
     at::_foreach_zero_(moved_[i]);
@@ -234,14 +235,16 @@ class ZeroOneAdam : public OneBitOptimizer {
 
   const std::vector<std::vector<CompressionError>> errors_;
   ZeroOneIntervals intervals_;
-  int64_t seen_ = 0;                            // number of updates that intervals_ includes
-  std::vector<at::Tensor> lrs_;                 // sum of rates since the last exchange, by group
-  std::vector<std::vector<at::Tensor>> moved_;  // sum of this rank's updates since then
+  int64_t seen_ = 0;             // number of updates that are included in intervals_
+  std::vector<at::Tensor> lrs_;  // sum of the learning rates since the last exchange, by group
+  // Sum of this rank's updates since the last exchange.
+  std::vector<std::vector<at::Tensor>> moved_;
   // The weights after the last exchange, which are equal on all ranks.
   std::vector<std::vector<at::Tensor>> start_;
 };
 
-// 1-bit LAMB. The momenta of a group are exchanged as one tensor, scaled to similar magnitudes.
+// Implements 1-bit LAMB. The momenta of a group are exchanged as one tensor, scaled to similar
+// magnitudes.
 class OneBitLamb : public OneBitOptimizer {
  public:
   OneBitLamb(const Inputs& inputs, std::shared_ptr<CompressedMean> mean)
@@ -277,7 +280,8 @@ class OneBitLamb : public OneBitOptimizer {
     return tensors;
   }
 
-  // Keeps numbers_, because these ratios and scales were fixed in earlier phases of the optimizer.
+  // Resets the compression errors. Keeps numbers_, because these ratios and scales were fixed in
+  // earlier phases of the optimizer.
   void Restart() override {
     ForgetErrors(errors_);
     for (const at::Tensor& rest : rest_) {
@@ -314,7 +318,7 @@ class OneBitLamb : public OneBitOptimizer {
     }
   }
 
-  // Sets the factors by which momenta are multiplied in the exchanged tensor. Called at the first
+  // Sets the factors that multiply the momenta in the exchanged tensor. Called at the first
   // compressed update.
   void SetScales(const Group& group, size_t i) {
     std::vector<double> sizes;
@@ -384,7 +388,7 @@ class OneBitLamb : public OneBitOptimizer {
 
   std::vector<at::Tensor> numbers_;       // by group: [parameters, kNumbers] on the CPU
   std::vector<CompressionError> errors_;  // compression errors by group
-  std::vector<at::Tensor> rest_;          // by group: padding of the exchanged tensor
+  std::vector<at::Tensor> rest_;          // padding of the exchanged tensor, by group
 };
 
 }  // namespace

@@ -40,9 +40,9 @@ std::vector<at::Tensor> Ones(const std::vector<at::Tensor>& tensors) {
   return ones;
 }
 
-// Computes tensors += factor * terms. For 16-bit tensors it uses at::_foreach_addcmul_, which keeps
-// the factor in fp32. at::_foreach_add_ would round the factor to 16 bits, so small factors would
-// become 0 and large factors would overflow.
+// Computes tensors += factor * terms. For 16-bit tensors, at::_foreach_add_ would round the factor
+// to 16 bits, so that small factors would become 0 and large factors would overflow.
+// at::_foreach_addcmul_, which keeps the factor in fp32, is used instead.
 void AddMultiple(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& terms,
                  double factor) {
   if (!Any16Bit(tensors)) return at::_foreach_add_(tensors, terms, factor);
@@ -74,7 +74,8 @@ void MoveAverageOfSquares(std::vector<at::Tensor>& average, const std::vector<at
   at::_foreach_addcmul_(average, value, value, 1 - decay);
 }
 
-// Adam, which adds weight decay to the gradient, and AdamW, which decays the weights separately.
+// Implements Adam, which adds weight decay to the gradient, and AdamW, which decays the weights
+// separately.
 class FusedAdam : public Optimizer {
  public:
   explicit FusedAdam(const Inputs& inputs)
@@ -85,8 +86,7 @@ class FusedAdam : public Optimizer {
   bool takes_pieces() const override { return true; }
 
  private:
-  // Bias correction tends to 1 as the number of updates grows, so an infinite number disables bias
-  // correction.
+  // Bias correction tends to 1 as the number of updates grows, so an infinite number disables it.
   double UpdateNumber(int64_t update) const override {
     return config_.bias_correction ? static_cast<double>(update)
                                    : std::numeric_limits<double>::infinity();
@@ -130,8 +130,8 @@ class Sgd : public Optimizer {
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
     const bool is_first_step = updates() == 1;
-    // The fused kernel is not used for 16-bit parameters, because up to LibTorch 2.13 it leaves
-    // most elements unchanged on CPUs: github.com/pytorch/pytorch/issues/191763.
+    // Up to LibTorch 2.13, the fused kernel leaves most elements of 16-bit parameters unchanged on
+    // CPUs (github.com/pytorch/pytorch/issues/191763), so it is not used for them.
     if (Any16Bit(group.parameters)) {
       return UpdateUnfused(group, gradients, is_first_step);
     }
@@ -211,8 +211,8 @@ class RmsProp : public Optimizer {
   }
 };
 
-// LAMB as in DeepSpeed: the trust ratio is bounded and computed without bias correction, which is
-// applied to the learning rate instead.
+// Implements LAMB as in DeepSpeed: the trust ratio is bounded and computed without bias correction,
+// which is applied to the learning rate instead.
 class Lamb : public Optimizer {
  public:
   Lamb(const Inputs& inputs, SumOverRanks sum)
@@ -276,12 +276,12 @@ class Lamb : public Optimizer {
     return std::sqrt(1 - std::pow(config_.beta2, step)) / (1 - std::pow(config_.beta1, step));
   }
 
-  SumOverRanks sum_;  // null if every rank has whole parameters
+  SumOverRanks sum_;  // sums over the ranks; null if every rank has whole parameters
   int64_t num_parameters_;
 };
 
-// Lion. As in the paper, the sign of 0 is 0, so a weight that never had a gradient does not move.
-// (DeepSpeed's CUDA kernel treats a sign of 0 as negative.)
+// Implements Lion. As in the paper, the sign of 0 is 0, so a weight that never had a gradient does
+// not move. (DeepSpeed's CUDA kernel treats a sign of 0 as negative.)
 class Lion : public Optimizer {
  public:
   explicit Lion(const Inputs& inputs) : Optimizer(inputs, {"exp_avg"}) {}

@@ -20,12 +20,13 @@
 
 namespace dslaunch {
 
-// The elements of a parameter that an optimizer updates: elements of the model, or of their fp32
-// copies.
+// Elements of a parameter that an optimizer updates: either elements of the model's parameter, or
+// of the parameter's fp32 copy.
 struct WeightPart {
-  size_t parameter = 0;  // index of the parameter
-  at::Tensor weight;     // whole parameter in its shape, or a slice in one dimension
-  Shard shard;           // elements of the parameter in `weight`
+  size_t parameter = 0;  // index of the parameter in the list of all parameters
+  // Tensor to update: a whole parameter in its shape, or a slice in one dimension.
+  at::Tensor weight;
+  Shard shard;  // elements of the parameter that `weight` holds
 };
 
 // Replaces this rank's values, [rows, parameters], by their sums over the ranks that hold parts of
@@ -43,12 +44,12 @@ class Optimizer {
   // "exp_avg" (Lion), "momentum_buffer" (SGD and RMSprop, with momentum), "sum" (Adagrad),
   // "square_avg" (RMSprop; if centered also "grad_avg").
   struct State {
-    size_t part;  // index of the part in the constructor's parts
+    size_t part;  // index of the part among the constructor's parts
     std::string name;
-    at::Tensor tensor;  // not a copy, so copying into the tensor restores the state
+    at::Tensor tensor;  // state itself, not a copy, so copying into the tensor restores the state
   };
 
-  struct Inputs {  // arguments of MakeOptimizer
+  struct Inputs {  // arguments that MakeOptimizer passes to an optimizer
     const OptimizerConfig& config;
     const LrSchedule& schedule;
     const std::vector<NamedTensor>& parameters;
@@ -63,7 +64,7 @@ class Optimizer {
   // May modify `gradients`. For a replayable optimizer, `skip` may be an fp32 scalar on the
   // parameters' device; if its value is 1, the update is not made.
   void Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
-  // Make a Step in pieces, with the same bits. Call BeginStep, then StepParts for all parts in
+  // Performs a Step in pieces, with the same bits. Call BeginStep, then StepParts for all parts in
   // order, then EndStep. StepParts updates the parts from `first`, one for each gradient. If
   // takes_pieces() is false, because the optimizer reads several parts at once, all parts must be
   // one piece.
@@ -74,11 +75,11 @@ class Optimizer {
 
   // Makes Adam or AdamW keep everything that changes between updates in memory on the parameters'
   // device, so that a recorded Step can be replayed. Prepare, which must precede each update,
-  // writes the learning rate to that memory. Step increments the update number there.
+  // writes the learning rate to that memory. Step increments the update number in that memory.
   void MakeReplayable();
   bool replayable() const { return replayable_; }
   void Prepare();
-  // Counts an update that was a replay of a Step.
+  // Counts an update that replayed a recorded Step.
   void Replayed();
   // Decrements the counts for an update that was counted but skipped. The schedule counts the
   // update until this call.
@@ -96,52 +97,54 @@ class Optimizer {
   // Returns the names that a State may have.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
-  // The whole state consists of States() and two numbers: the updates made, and the updates that
-  // the schedule has counted. The numbers are equal unless SetUpdates set different values.
+  // Gives access to the whole state, which consists of States() and two numbers: the updates made,
+  // and the updates that the schedule has counted. The numbers are equal unless SetUpdates set
+  // different values.
   std::vector<State> States() const;
   int64_t updates() const { return updates_; }
   int64_t scheduled_updates() const { return scheduled_updates_; }
   void SetUpdates(int64_t updates, int64_t scheduled_updates);
 
-  // Returns whether the next Step takes gradients that are reduced over all ranks. An optimizer
-  // that compresses the exchange may take each rank's own gradients; Step is collective in that
+  // Returns whether the next Step expects gradients that are reduced over all ranks. An optimizer
+  // that compresses the exchange may expect each rank's own gradients; Step is collective in that
   // case.
   virtual bool TakesReducedGradients() const { return true; }
   // Returns the additional state: compression errors, and numbers of the optimizer's phases.
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
-  // Resets the RankTensors to their initial values and keeps the weights. For a checkpoint that
+  // Resets the RankTensors to their initial values and keeps the weights. Used if a checkpoint
   // lacks RankTensors.
   virtual void Restart() {}
 
  protected:
   struct Group {
     double configured_lr = 0;
-    double lr = 0;  // learning rate of the next update
+    double lr = 0;  // learning rate of the group in the next update
     double weight_decay = 0;
     bool empty = true;                   // true if the group has no parameter on any rank
     std::vector<size_t> places;          // indices of the group's parts among all parts
-    std::vector<size_t> indices;         // indices of the parts' parameters
-    std::vector<at::Tensor> parameters;  // weights of the parts
-    // For each of state_names_, a list with one tensor per part.
+    std::vector<size_t> indices;         // index of the parameter of each part
+    std::vector<at::Tensor> parameters;  // weights of the group's parts
+    // State of the parts: for each of state_names_, a list with one tensor per part.
     std::vector<std::vector<at::Tensor>> state;
-    // fp32 scalars on the parameters' device; defined only if the optimizer is replayable.
+    // Scalars in fp32 on the parameters' device; defined only if the optimizer is replayable.
     at::Tensor lr_on_device, updates_on_device;
   };
 
   Optimizer(const Inputs& inputs, std::vector<std::string> state_names);
 
-  // Updates a group without autograd. updates() already includes this update. If takes_pieces(),
-  // `group` may have only some parts of a group.
+  // Updates the parts of a group without autograd. updates() already includes this update. If
+  // takes_pieces(), `group` may have only some parts of a group.
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
   // Returns the number that the kernel gets for update number `update`.
   virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
-  // Called after SetUpdates.
+  // Notifies the optimizer that SetUpdates was called.
   virtual void Resumed() {}
-  // Called for a group of which only other ranks have parts.
+  // Takes this rank's part in the collective operations of an update of a group of which only other
+  // ranks have parts.
   virtual void UpdateElsewhere(Group&) {}
 
-  at::Tensor skip_;         // `skip` of the current update
-  OptimizerConfig config_;  // configuration, with the betas that the schedule sets
+  at::Tensor skip_;         // argument `skip` of the current update
+  OptimizerConfig config_;  // configuration, with the betas that the schedule has set
   std::vector<Group> groups_;
 
  private:
@@ -173,7 +176,8 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);
 
-// Returns a name such as "AdamW". Types whose states have different meanings have different names.
+// Returns the name of a type, such as "AdamW". Types whose states have different meanings have
+// different names.
 const char* OptimizerTypeName(OptimizerConfig::Type type);
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// Wraps an optimizer of torch::optim, or of a derived class, to replace the configured optimizer.
+// Adapts an optimizer of torch::optim, or of a derived class, so that it can replace the configured
+// optimizer.
 #pragma once
 
 #include <memory>

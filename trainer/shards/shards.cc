@@ -46,7 +46,7 @@ std::vector<ShardBlock> BlocksOf(const Shard& shard) {
 
 void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
   if (a.elements() == 0) return;
-  // Both are slices of one part.
+  // Both shards are slices of the same rows.
   if (a.offset == b.offset && a.row == b.row && a.pitch == b.pitch) {
     const int64_t from = std::max(a.start, b.start), to = std::min(a.stop, b.stop);
     if (from < to) f(from - a.start, from - b.start, to - from);
@@ -61,7 +61,8 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
       for (int64_t row = first; row * a.row < a.stop; ++row) {
         const int64_t row_begin = row * a.pitch + a.offset;
         if (row_begin >= end) break;
-        // Difference between a position in `a` and the same element's position in the whole tensor.
+        // Number that, added to a position in the whole tensor, gives the position in the
+        // concatenation of a's rows.
         const int64_t to_a = row * a.row - row_begin;
         const int64_t from = std::max(std::max(begin, row_begin) + to_a, a.start);
         const int64_t to = std::min(std::min(end, row_begin + a.row) + to_a, a.stop);
@@ -74,7 +75,7 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
 std::vector<ShardPiece> PiecesInRange(const std::vector<int64_t>& sizes, int64_t begin,
                                       int64_t end) {
   std::vector<ShardPiece> pieces;
-  int64_t first = 0;  // position of the tensor's first element
+  int64_t first = 0;  // position of the tensor's first element in the concatenation of all tensors
   for (size_t i = 0; i < sizes.size(); first += sizes[i++]) {
     const int64_t from = std::max(begin, first), to = std::min(end, first + sizes[i]);
     if (from >= to) continue;

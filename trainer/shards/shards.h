@@ -1,5 +1,5 @@
 // Cuts and intersects parts of tensors (dslaunch/shard.h), and checks that parts cover a whole
-// tensor. Pure; works without LibTorch.
+// tensor. Pure functions that do not depend on LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -21,32 +21,32 @@ Shard CutShard(const std::vector<int64_t>& shape, size_t dim, int64_t begin, int
 // its last element are padding and are left out.
 Shard Slice(const Shard& part, int64_t start, int64_t stop);
 
-// Rows of a shard that all have the same length.
+// A block of a shard: consecutive rows of the same length.
 struct ShardBlock {
-  int64_t at = 0;  // position of the first row's first element in the whole tensor
+  int64_t at = 0;  // position in the whole tensor of the first row's first element
   int64_t rows = 0;
-  int64_t row = 0;  // elements in each row; the rows are Shard::pitch apart
+  int64_t row = 0;  // number of elements in each row; rows begin Shard::pitch apart
 };
 
 // Returns the shard's elements as at most three blocks, in order: the end of a row, whole rows, and
-// the begin of a row. A contiguous shard is one row.
+// the beginning of a row. A contiguous shard is one row.
 std::vector<ShardBlock> BlocksOf(const Shard& shard);
 
-// Calls `f` in order for each run of elements that `a` and `b` have in common. `a` and `b` are
-// parts of the same tensor, and the positions count from the first element of each. Takes time in
-// proportion to the rows of `b` and to the rows of `a` that these touch.
+// Calls `f` in order for each run of elements that `a` and `b`, which are parts of the same tensor,
+// have in common. The positions count from the first element of each part. The time is proportional
+// to the number of rows of `b`, plus the number of rows of `a` that these touch.
 using CommonRun = std::function<void(int64_t in_a, int64_t in_b, int64_t length)>;
 void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f);
 
-// The elements that one of several tensors has in a range of the elements of all.
+// The elements of one tensor in a range of the concatenation of several tensors.
 struct ShardPiece {
-  size_t tensor = 0;  // index of the tensor in the list
+  size_t tensor = 0;  // index of the tensor in the list of tensors
   Shard shard;
-  int64_t at = 0;  // position of the first element, counted from the beginning of the range
+  int64_t at = 0;  // position of the piece's first element, counted from the beginning of the range
 };
 
-// Returns, in order, the pieces of tensors that are in the range [begin, end) of all their
-// elements. The tensors have `sizes` elements and are laid out one after the other.
+// Returns the pieces of tensors, in order, in the range [begin, end) of the concatenation of all
+// tensors. The tensors have `sizes` elements.
 std::vector<ShardPiece> PiecesInRange(const std::vector<int64_t>& sizes, int64_t begin,
                                       int64_t end);
 
@@ -68,9 +68,9 @@ class ShardCoverage {
   bool rows_covered() const { return at_ == elements_ / pitch_ * row_; }
 
   int64_t elements_;
-  int64_t pitch_ = 0;             // 0 before the first shard
-  int64_t offset_ = 0, row_ = 0;  // position and length of the last shard's rows
-  int64_t at_ = 0;                // number of covered elements in these rows
+  int64_t pitch_ = 0;  // distance between the starts of two rows; 0 before the first shard
+  int64_t offset_ = 0, row_ = 0;  // position and length of the rows of the last shard
+  int64_t at_ = 0;                // number of covered elements in the rows of the last shard
 };
 
 }  // namespace dslaunch

@@ -24,7 +24,7 @@
 namespace dslaunch {
 namespace {
 
-// Gives deferred tensors their values, in memory on `device`.
+// Gives memory on `device` and their values to the deferred tensors of `module`.
 void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device device) {
   std::vector<at::Tensor> tensors = TensorsOf(Unique(module.named_parameters()));
   for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
@@ -50,7 +50,7 @@ InitRecording* PrepareModule(const StepInputs& inputs) {
 }
 
 // Copies the first rank's values of whole parameters and buffers to all ranks of the tensor axis.
-// Does nothing for recorded tensors, which get the same values on all ranks anyway.
+// Recorded tensors get the same values on all ranks anyway, so they are skipped.
 void ShareWholeTensors(const StepInputs& inputs) {
   const ProcessGroup* const tensor = inputs.ranks.tensor();
   if (tensor == nullptr || inputs.deferred != nullptr) return;
@@ -83,8 +83,9 @@ SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
   if (ranks.tied().empty()) {
     return [group = &ranks.data()](at::Tensor& tensor) { group->AllReduce(tensor); };
   }
-  // Adds in the order of the ranks. Otherwise the copies of tied weights could get different bits,
-  // because they are at different positions among the parameters of each stage.
+  // The copies of tied weights are at different positions among the parameters of each stage, so a
+  // reduction could give them different bits. The values are therefore added in the order of the
+  // ranks.
   return [group = &ranks.data()](at::Tensor& tensor) {
     const at::Tensor all = group->AllGather(tensor);
     tensor.copy_(all[0]);
@@ -97,7 +98,7 @@ SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
 SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
                         const std::vector<NamedTensor>& parameters) {
   SumOverRanks over_shards = SumOfShards(states, ranks);
-  std::vector<int64_t> divided;  // indices of divided parameters
+  std::vector<int64_t> divided;  // indices of the parameters that are divided over the tensor axis
   std::vector<double> counts;    // 0 if this rank's part is a copy, else 1
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto cut = ranks.cut().divided.find(parameters[i].name);
@@ -130,7 +131,7 @@ std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelSta
     return WrapTorchOptimizer(inputs.make_optimizer, parameters, states.parts(),
                               has_whole || config.allow_untested_optimizer);
   }
-  // Groups of the optimizer may name these parameters, although this rank does not update them.
+  // Groups of the optimizer may name frozen parameters, although this rank does not update them.
   std::vector<ParameterInfo> elsewhere = inputs.elsewhere;
   for (const NamedTensor& item : FrozenParameters(inputs.module))
     elsewhere.push_back({item.name, item.tensor.dim()});
@@ -174,8 +175,8 @@ std::unique_ptr<GradientExchange> MakeExchange(const EngineConfig& config,
                                      dtype);
 }
 
-// Makes the parts of a step for ranks with whole models that do not exchange every gradient in
-// every step.
+// Creates the parts of a step for ranks that hold whole models and do not exchange every gradient
+// in every step.
 StepParts ExchangingParts(const StepInputs& inputs) {
   const ProcessGroup& group = inputs.ranks.data();
   const GradSyncOptions options =
@@ -215,7 +216,7 @@ StepParts SynchronousParts(const StepInputs& inputs, InitRecording* deferred) {
 
 // Returns whether the host should not wait for a step's gradients, because a wait keeps a GPU idle
 // and cannot be recorded. If the optimizer is offloaded, the CPU must wait for the gradients
-// anyway.
+// anyway, so the result is false.
 bool WaitingCosts(const EngineConfig& config, const MeshGroups& ranks) {
   if (config.cuda_graph) return true;
   const bool offloads =

@@ -120,7 +120,7 @@ void OptimizerStep::Resume(const EngineProgress& progress, const std::set<std::s
   }
   if (lacks(optimizer_->RankTensors())) optimizer_->Restart();
   Resumed();
-  // The scaler keeps its state if the checkpoint has none, because its run had no scaler, or if the
+  // The scaler keeps its state in two cases: if the checkpoint has no state of a scaler, and if the
   // scale is static, because the configuration sets a static scale.
   if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) return;
   scaler_ = LossScalerState{.scale = progress.loss_scale,

@@ -1,4 +1,4 @@
-// Makes the optimizer step of an engine, which updates the weights from the gradients of the
+// Performs the optimizer step of an engine, which updates the weights from the gradients of the
 // engine's passes.
 #pragma once
 
@@ -32,19 +32,21 @@ struct StepInputs {
   const MeshGroups& ranks;
   Passes passes = Passes::kMicroBatches;
   InitRecording* deferred = nullptr;
-  const OptimizerFactory& make_optimizer;  // null to use the configured optimizer
-  // Parameters of other pipeline stages, which groups of the optimizer may also name.
+  // Creates the program's optimizer; null to use the configured optimizer.
+  const OptimizerFactory& make_optimizer;
+  // Parameters of other pipeline stages. Groups of the optimizer may name them too.
   const std::vector<ParameterInfo>& elsewhere;
 };
 
-// The configuration, ranks, tensors and optimizer that a step works on.
+// The configuration, ranks, tensors and optimizer on which a step operates.
 struct StepParts {
   const EngineConfig& config;
   const MeshGroups& ranks;
-  std::vector<NamedTensor> parameters;  // trained parameters, after casting
+  std::vector<NamedTensor> parameters;  // trained parameters after the cast
   std::unique_ptr<ModelStates> states;
   std::unique_ptr<Optimizer> optimizer;
-  // Null if all ranks, or servers, reduce every gradient in every step.
+  // Exchange of weights or gradients; null if all ranks, or servers, reduce every gradient in every
+  // step.
   std::unique_ptr<GradientExchange> exchange;
 };
 
@@ -55,11 +57,11 @@ struct LastStep {
   // L2 norm of the gradients before clipping, an fp64 scalar on the device that computed it.
   at::Tensor grad_norm;
   bool skipped = false;
-  std::string skip_reason;  // empty if not skipped
+  std::string skip_reason;  // reason why the step was skipped; empty if it was not skipped
 };
 
-// Makes the optimizer steps of an engine. Not thread-safe. All ranks must call the same methods in
-// the same order. The methods are collective unless ranks proceed independently (servers with
+// Performs the optimizer steps of an engine. Not thread-safe. All ranks must call the same methods
+// in the same order. The methods are collective unless ranks proceed independently (servers with
 // staleness, weights_differ()).
 class OptimizerStep {
  public:
@@ -73,10 +75,10 @@ class OptimizerStep {
   // of the step's micro-batches, for messages. Throws TrainError kBadInput if a parameter got no
   // gradient, or if gradients are not finite and the step cannot be skipped.
   void Make(const std::vector<at::Tensor>& losses);
-  // Calls `action` once, at the beginning of the next Make. For code that reads weights or
+  // Calls `action` once, at the beginning of the next Make. Used by code that reads weights or
   // optimizer state concurrently with the passes.
   void BeforeNextUpdate(std::function<void()> action) { before_update_ = std::move(action); }
-  // Counts a step that was a replay of a recorded Make ("cuda_graph").
+  // Counts a step that replayed a recorded Make ("cuda_graph").
   void CountReplay(const at::Tensor& grad_norm);
   // Handles the gradient norm of a step whose Make did not wait for the device. Call it once for
   // each step, in order. Returns why that step was skipped; "" if the step was not skipped, or if
@@ -86,19 +88,21 @@ class OptimizerStep {
   // Resets RankTensors() to the values of a new run that starts with rank 0's weights.
   void Restart();
   // Continues after `progress.steps` steps. `without` has the names of RankTensors() that were not
-  // restored from a checkpoint. The exchange or the optimizer that owns one of them is restarted.
+  // restored from a checkpoint; the exchange or the optimizer that owns such a tensor is restarted.
   void Resume(const EngineProgress& progress, const std::set<std::string>& without);
-  EngineProgress progress() const;          // all fields except learning_rates
-  int64_t steps() const { return steps_; }  // steps so far, including skipped ones
+  EngineProgress progress() const;  // returns all fields except learning_rates
+  // Returns the number of steps so far, including skipped steps.
+  int64_t steps() const { return steps_; }
   int64_t skipped_steps() const { return skipped_steps_; }
 
   const LastStep& last() const { return last_; }
-  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }  // loss scale of the next step
+  // Returns the loss scale of the next step.
+  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
 
   // Returns whether the ranks' weights may differ after a step.
   bool weights_differ() const { return exchange_ && exchange_->weights_differ(); }
-  // Returns the tensors that the exchange and the optimizer keep besides weights and
-  // Optimizer::States().
+  // Returns the tensors, other than weights and Optimizer::States(), that the exchange and the
+  // optimizer keep between steps.
   std::vector<RankTensor> RankTensors() const;
   // Returns the control of stale training if servers update as gradients arrive
   // (parallel.staleness), else null.
@@ -114,10 +118,11 @@ class OptimizerStep {
   virtual double CurrentLr() { return optimizer_->lr(); }
   virtual void Resumed() {}
 
-  // Returns the gradients of states_->parts(). Throws if one is missing.
+  // Returns the gradients of states_->parts(). Throws if a gradient is missing.
   std::vector<at::Tensor> PartGradients();
-  // Ends an Update whose gradients are not finite; `parameter` is the first with such a gradient.
-  // Throws if the step cannot be skipped. If it throws and `all_ranks` is set, it is collective.
+  // Ends an Update whose gradients are not finite; `parameter` is the first parameter with such a
+  // gradient. Throws if the step cannot be skipped. If it throws and `all_ranks` is set, the call
+  // is collective.
   void Skip(const std::string& parameter, const std::vector<at::Tensor>& losses, bool all_ranks);
   // Returns whether no update is made if gradients are not finite, because the step is skipped or
   // fails.
@@ -141,10 +146,10 @@ class OptimizerStep {
                          bool all_ranks) const;
 
   int64_t steps_ = 0;
-  std::function<void()> before_update_;  // null if nothing is to be called
+  std::function<void()> before_update_;  // action of BeforeNextUpdate; null if there is none
 };
 
-// Prepares the module and makes the step that the configuration requires. Moves the module's
+// Prepares the module and creates the step that the configuration requires. Moves the module's
 // parameters and buffers to the device of the ranks and casts them as configured. Gives recorded
 // tensors (`deferred`) their values. Copies rank 0's values of the other tensors to all ranks of
 // ranks.data(), and to all ranks of ranks.tensor() if they are whole there. The step is a

@@ -19,7 +19,7 @@ class ServerStep : public OptimizerStep {
       for (size_t i = 0; i < gradients.size(); ++i) {
         gradients[i] = gradients[i].to(states_->parts()[i].weight.scalar_type());
       }
-      // The schedule counts steps, not updates, because each rank makes an update in each step.
+      // Each rank makes an update in each step, so the schedule counts steps rather than updates.
       optimizer_->SetUpdates(optimizer_->updates(), step - 1);
       optimizer_->Step(gradients);
     });

@@ -25,14 +25,14 @@ class SynchronousStep : public OptimizerStep {
     const double own_norm = OwnNorm(gradients) / last_.loss_scale;
     const double norm = NormOverRanks(own_norm);
     last_.grad_norm = at::scalar_tensor(norm, at::kDouble);
-    // All ranks have the same norm, even if it is inf or nan, so all make the same decision.
+    // All ranks have the same norm, even if it is inf or NaN, so all ranks make the same decision.
     if (!std::isfinite(norm) && RefusesNonFinite()) {
       return Skip(FirstNonFiniteParameter(gradients), losses, /*all_ranks=*/!DecidesAlone());
     }
     double factor = 1 / last_.loss_scale;
     if (config_.gradient_clipping != 0) {
-      // Gradients that are not reduced over ranks are clipped by this rank's own norm, as in
-      // DeepSpeed.
+      // As in DeepSpeed, gradients that are not reduced over ranks are clipped by this rank's own
+      // norm.
       const double clipped = GradientsAreOwn() ? own_norm : norm;
       factor *= std::min(1.0, config_.gradient_clipping / (clipped + 1e-6));
     }
@@ -47,7 +47,7 @@ class SynchronousStep : public OptimizerStep {
   }
 
  private:
-  // This rank's part of a tied parameter.
+  // A part of a tied parameter on this rank.
   struct TiedPart {
     size_t part = 0;
     const ProcessGroup* group = nullptr;
@@ -74,7 +74,7 @@ class SynchronousStep : public OptimizerStep {
     states_->CopyMasterToModel();
   }
 
-  // Sums the gradients of tied parameters in at least fp32, and rounds only the sum, to the dtype
+  // Sums the gradients of tied parameters in at least fp32. Only the sum is rounded, to the dtype
   // that the update of the weight takes.
   void AllReduceTied(std::vector<at::Tensor>& gradients) const {
     for (const TiedPart& tied : tied_parts_) {
@@ -98,8 +98,8 @@ class SynchronousStep : public OptimizerStep {
   }
 
   // Returns the norm over all ranks, given this rank's norm `own`. If gradients are not reduced
-  // over ranks, it is the root mean square of the ranks' norms, so that all ranks make the same
-  // decision. If each rank decides alone, it is `own`.
+  // over ranks, the result is the root mean square of the ranks' norms, so that all ranks make the
+  // same decision. If each rank decides alone, the result is `own`.
   double NormOverRanks(double own) const {
     if (DecidesAlone()) return own;
     if (GradientsAreOwn()) {
@@ -108,7 +108,8 @@ class SynchronousStep : public OptimizerStep {
       return std::sqrt(square[0] / ranks_.data().world_size());
     }
     if (!states_->sharded() && !ranks_.mesh().cuts_model()) return own;
-    // Replicas that hold the same parts are counted once.
+    // Replicas without shards hold the same parts and must be counted once, so only their rank 0
+    // counts.
     const bool counts = states_->sharded() || ranks_.data().rank() == 0;
     std::vector<double> square = {counts ? own * own : 0};
     ranks_.world().AllReduceSum(square);
@@ -129,7 +130,7 @@ class SynchronousStep : public OptimizerStep {
     const auto found = first.item<int64_t>();
     const auto index = static_cast<size_t>(found & 0xffffffff);
     if (ranks_.mesh().pipeline == 1) return parameters_[index].name;
-    // Only the ranks of that stage have the name, so they send it to the other ranks.
+    // Only the ranks of the found stage have the name, so the name is gathered from them.
     for (const std::string& name :
          GatherTexts(ranks_.world(), position == found ? parameters_[index].name : "")) {
       if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";
@@ -137,7 +138,7 @@ class SynchronousStep : public OptimizerStep {
     return "";
   }
 
-  std::vector<TiedPart> tied_parts_;  // in the order of ranks_.tied()
+  std::vector<TiedPart> tied_parts_;  // parts of tied parameters, in the order of ranks_.tied()
 };
 
 }  // namespace

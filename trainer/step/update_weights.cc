@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// The gradients of a piece in the form that the optimizer takes. If they are copied to another
-// device, they are complete after the event `copied`.
+// Gradients of a piece in the form that the optimizer takes. If they are copied to another device,
+// they are complete after the event `copied`.
 struct PieceGradients {
   std::vector<at::Tensor> gradients;
   std::optional<c10::Event> copied;
@@ -32,7 +32,8 @@ std::vector<UpdatePiece> CutGradients(const std::vector<WeightPart>& parts,
                                       const std::vector<at::Tensor>& gradients,
                                       const Optimizer& optimizer, bool leave_device,
                                       int64_t max_elements) {
-  constexpr int64_t kMaxLeavingElements = int64_t{16} << 20;  // enough for copies at full speed
+  // Maximum number of elements per copy; enough for full speed.
+  constexpr int64_t kMaxLeavingElements = int64_t{16} << 20;
   bool converts = leave_device;
   std::vector<int64_t> elements;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -83,13 +84,14 @@ std::vector<UpdatePiece> CutUpdate(const std::vector<int64_t>& elements, int64_t
   return pieces;
 }
 
-// While a piece of offloaded weights is updated, two copies run (as in the ZeRO-Offload paper): of
-// the next piece's gradients to the host, and of the previous piece's weights back to the device.
+// Updates the weights piece by piece. While a piece of offloaded weights is updated, two copies run
+// (as in the ZeRO-Offload paper): of the next piece's gradients to the host, and of the previous
+// piece's weights back to the device.
 void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip) {
   if (!config.cuda_graph)
-    optimizer.Prepare();  // otherwise PrepareStep() calls Prepare outside of the graph
+    optimizer.Prepare();  // with cuda_graph, PrepareStep() calls Prepare outside of the graph
   optimizer.BeginStep(skip);
   const std::vector<WeightPart>& parts = states.parts();
   const bool leave_device = LeaveDevice(parts, gradients);

@@ -16,12 +16,12 @@
 namespace dslaunch {
 
 struct UpdatePiece {
-  size_t begin = 0, end = 0;  // indices of the optimizer's parts
+  size_t begin = 0, end = 0;  // range of indices of the optimizer's parts
 };
 
 // Cuts the parts into pieces of consecutive parts with at most `max_elements` elements together; a
 // larger part is a separate piece. `elements` has the number of elements of each part. Returns at
-// least one piece, which is empty if there are no parts. Pure.
+// least one piece, which is empty if there are no parts. Pure function.
 std::vector<UpdatePiece> CutUpdate(const std::vector<int64_t>& elements, int64_t max_elements);
 
 // Multiplies `gradients` in place by a factor.

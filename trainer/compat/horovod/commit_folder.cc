@@ -23,7 +23,7 @@ struct FoundFile {
   CommitFileInfo info;
 };
 
-// Returns the commits' files in `folder`; empty if the folder is missing or cannot be read.
+// Returns the files of commits in `folder`; empty if the folder is missing or cannot be read.
 std::vector<FoundFile> CommitsIn(const fs::path& folder) {
   std::vector<FoundFile> found;
   std::error_code error;
@@ -61,7 +61,7 @@ std::optional<CommitFileInfo> ParseCommitFileName(std::string_view name) {
     return std::nullopt;
   }
   info = {{generation, number}, {bytes, crc}};
-  // Rejects other spellings of the numbers, such as with signs, spaces or leading zeros.
+  // Other spellings of the numbers, such as with signs, spaces or leading zeros, are rejected.
   if (CommitFileName(info.id, info.sum) != text || generation < 0 || number < 0)
     return std::nullopt;
   return info;
@@ -82,7 +82,7 @@ void CommitFolder::Write(const SavedCommit& commit) const {
   if (error) throw TrainError(ExitCode::kIo, whole + " cannot be made: " + error.message());
   SyncFolder(own_);
   for (const FoundFile& old : CommitsIn(own_)) {
-    // If this fails, the next Write tries again.
+    // If the removal fails, the next Write tries again, so the error is ignored.
     if (old.path != whole) fs::remove(old.path, error);
   }
 }

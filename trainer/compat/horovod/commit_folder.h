@@ -22,29 +22,29 @@
 namespace dslaunch::horovod {
 
 // Identifies a commit; a later commit is greater. Each Sync begins a generation that is greater
-// than all generations that any rank has. So commits of a lost node, whose steps the job has
-// abandoned, are less than later commits of the other nodes.
+// than all generations on any rank. Commits of a lost node, whose steps the job has abandoned, are
+// therefore less than later commits of the other nodes.
 struct CommitId {
   int64_t generation = 0;
   int64_t number = 0;  // number of the commit within its generation
   auto operator<=>(const CommitId&) const = default;
 };
 
-// A commit. If `id` is {}, there is no commit.
+// A commit with its values. If `id` equals {}, there is no commit.
 struct SavedCommit {
   CommitId id;
-  std::vector<NamedTensor> values;  // dense and contiguous tensors on the CPU
+  std::vector<NamedTensor> values;  // dense and contiguous tensors on the CPU, by name
 };
 
-// Returns text for messages, such as "3.12".
+// Returns the text of an id for messages, such as "3.12".
 std::string ToText(const CommitId& id);
 
 // Returns the lowest rank that has the newest commit. `by_rank` has each rank's commit and must not
-// be empty. Pure.
+// be empty. Pure function.
 int NewestRank(const std::vector<CommitId>& by_rank);
 
-// Return the name of a commit's file, and parse such a name. Parsing returns nullopt for any other
-// name. Pure.
+// Returns the name of a commit's file, or parses such a name. Parsing returns nullopt for any other
+// name. Pure functions.
 std::string CommitFileName(const CommitId& id, const FileSum& sum);
 struct CommitFileInfo {
   CommitId id;
@@ -52,13 +52,13 @@ struct CommitFileInfo {
 };
 std::optional<CommitFileInfo> ParseCommitFileName(std::string_view name);
 
-// The folder with the commits of all nodes, as seen by one node. Not thread-safe.
+// A folder with the commits of all nodes, as seen by one node. Not thread-safe.
 class CommitFolder {
  public:
   CommitFolder(std::string folder, int node_rank);
 
   // Replaces this node's last commit by `commit`, and waits until it is on disk. Throws TrainError
-  // kIo; the last commit then still exists.
+  // kIo if that fails; the previous commit then still exists.
   void Write(const SavedCommit& commit) const;
   // Returns the newest intact commit of all nodes; nullopt if there is none. Prints a line on
   // stderr for each newer commit that is damaged or cannot be read.
@@ -66,7 +66,7 @@ class CommitFolder {
 
  private:
   const std::string folder_;
-  const std::string own_;  // this node's subfolder
+  const std::string own_;  // path of this node's subfolder
 };
 
 }  // namespace dslaunch::horovod

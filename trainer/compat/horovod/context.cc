@@ -40,7 +40,7 @@ double ReadVariable(const char* name, double otherwise) {
   return value;
 }
 
-// Returns `options` with their numbers replaced by those of rank 0. Collective.
+// Returns `options` with their numbers replaced by the numbers of rank 0. Collective.
 InitOptions OptionsOfRank0(const ProcessGroup& group, InitOptions options) {
   at::Tensor numbers = at::tensor(
       {options.cycle_time.count(), options.fusion_threshold_bytes, options.cache_capacity,
@@ -122,7 +122,7 @@ Context::~Context() {
     fails = fails || members->thread->Failed();
   }
   if (!fails) return;
-  // The groups are leaked, because their destructors would wait for other ranks. The process is
+  // The groups' destructors would wait for other ranks, so the groups are leaked. The process is
   // about to end anyway.
   for (const auto& [id, members] : sets_) (void)members->group.release();
   (void)group_.release();
@@ -224,8 +224,8 @@ int ProcessSet::Rank() const {
 }
 
 ProcessSet AddProcessSet(const std::vector<int>& ranks) {
-  // All ranks compare their lists. If the lists differed, ranks in a set would wait forever for
-  // ranks that are not in their own set.
+  // If the lists differed, ranks in a set would wait forever for ranks that are not in their own
+  // set. All ranks therefore compare their lists.
   const at::Tensor own = at::tensor(std::vector<int64_t>(ranks.begin(), ranks.end()), at::kLong);
   const at::Tensor all = Allgather(own);
   const int64_t size = own.numel();

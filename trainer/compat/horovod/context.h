@@ -13,11 +13,12 @@
 
 namespace dslaunch::horovod {
 
-// A process set. On ranks outside of the set, only `ranks` is set.
+// Members of a process set. On ranks outside of the set, only `ranks` is set.
 struct Members {
   std::vector<int> ranks;
-  int own = -1;                         // this rank's position in `ranks`; -1 if it is outside
-  std::unique_ptr<ProcessGroup> group;  // null for the set of all ranks, or if this rank is outside
+  int own = -1;  // position of this rank in `ranks`; -1 if it is not there
+  // Null for the set of all ranks, and on ranks outside of the set.
+  std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<ExchangeThread> thread;
 };
 
@@ -35,16 +36,16 @@ class Context {
 
   // Returns the members of a set. Throws TrainError kUsage if the set was removed.
   Members& Find(const ProcessSet& set);
-  // Returns the thread of a set. Throws TrainError kUsage if this rank is not in the set.
+  // Returns the exchange thread of a set. Throws TrainError kUsage if this rank is not in the set.
   ExchangeThread& ThreadOf(const ProcessSet& set);
   int Add(const std::vector<int>& ranks);
   void Remove(const ProcessSet& set);
-  // Returns a new name for a tensor without a name, such as "allreduce.noname.3".
+  // Returns a new name for an unnamed tensor, such as "allreduce.noname.3".
   std::string NewName(Kind kind);
 
  private:
   std::unique_ptr<WorkerEnv> env_;
-  std::unique_ptr<ProcessGroup> group_;  // group of all ranks
+  std::unique_ptr<ProcessGroup> group_;  // group of all ranks of the job
   InitOptions options_;
   int cross_rank_ = 0, cross_size_ = 1;
   std::unique_ptr<Timeline> timeline_;

@@ -90,7 +90,7 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
     for (const at::Tensor& tensor : tensors) {
       const auto found = std::ranges::find_if(
           parameters, [&](const NamedTensor& item) { return item.tensor.is_same(tensor); });
-      if (found == parameters.end()) continue;  // the parameter is not trained
+      if (found == parameters.end()) continue;  // skipped because the parameter is not trained
       const auto position = static_cast<size_t>(found - parameters.begin());
       if (grouped[position]) Refuse("the parameter " + found->name + " is in two groups");
       grouped[position] = true;
@@ -104,12 +104,12 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
   return groups;
 }
 
-// Calls a function each time that a backward pass has added a gradient to a parameter's grad().
+// Calls a function whenever a backward pass has added a gradient to a parameter's grad().
 class ArrivalHook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit ArrivalHook(std::function<void()> call) : call_(std::move(call)) {}
-  // Autograd also calls this function if an operation had no gradient for the parameter, so that
-  // grad() may be undefined.
+  // Calls the function if there is a gradient. Autograd also runs this hook if an operation had no
+  // gradient for the parameter, so grad() may be undefined.
   void operator()(const torch::autograd::Variable& parameter) override {
     if (parameter.grad().defined()) call_();
   }
@@ -204,7 +204,7 @@ class DistributedOptimizer::Impl {
     std::vector<at::Tensor> gradients;
     for (const size_t i : groups_[group]) {
       const at::Tensor& parameter = parameters_[i].tensor;
-      // Other ranks may have a gradient of this parameter, so this rank must take part.
+      // Other ranks may have a gradient of this parameter, so this rank takes part with zeros.
       if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
       gradients.push_back(parameter.grad());
     }
@@ -221,10 +221,11 @@ class DistributedOptimizer::Impl {
   const DistributedOptimizerOptions options_;
   const std::vector<NamedTensor> parameters_;
   const std::vector<std::vector<size_t>> groups_;
-  std::vector<size_t> group_of_;  // index of each parameter's group
-  std::vector<int> passes_left_;  // by parameter: backward passes until its gradient is sent
-  std::vector<size_t> ready_;     // by group: number of parameters without passes left
-  std::vector<std::optional<Handle>> handles_;  // pending exchange by group
+  std::vector<size_t> group_of_;  // index of the group of each parameter
+  // By parameter: number of backward passes until the gradient is sent.
+  std::vector<int> passes_left_;
+  std::vector<size_t> ready_;  // by group: number of parameters without passes left
+  std::vector<std::optional<Handle>> handles_;  // pending exchange of each group
   bool hooked_ = false;                         // false if this rank is not in the process set
 };
 

@@ -49,7 +49,7 @@ std::string FolderOf(const StateOptions& options) {
   return node_dir.empty() ? "" : node_dir + "/elastic";
 }
 
-// Returns text such as "Float [32, 20]".
+// Returns a tensor's dtype and shape as text, such as "Float [32, 20]".
 std::string Described(const at::Tensor& tensor) {
   return c10::str(tensor.scalar_type(), " ", tensor.sizes());
 }
@@ -72,9 +72,10 @@ struct State::Impl {
       if (const auto* sampler = std::get_if<ElasticSampler*>(&value))
         samplers.push_back({name, *sampler});
     }
-    OptimizerNumbers(optimizer);  // throws for unsupported optimizers
+    OptimizerNumbers(optimizer);  // throws if the optimizer is not supported
     const std::string path = FolderOf(options);
-    // The first rank of a node has the node's position as its cross rank.
+    // The cross rank of a node's first rank is the node's position, which selects the node's
+    // subfolder.
     if (LocalRank() == 0 && !path.empty()) folder.emplace(path, CrossRank());
     CatchStopSignals();
   }
@@ -93,12 +94,13 @@ struct State::Impl {
   torch::optim::Optimizer& optimizer;
   std::vector<NamedScalar> scalars;
   std::vector<NamedSampler> samplers;
-  std::optional<CommitFolder> folder;  // only on the first rank of each node
+  std::optional<CommitFolder> folder;  // set only on the first rank of each node
   std::vector<std::function<void()>> callbacks;
-  SavedCommit commit;  // last commit; its id is {} before the first
+  SavedCommit commit;  // last commit; its id is {} before the first commit
 };
 
-// Returns the scalars of both kinds as bits, which are exact, in the order of `scalars`.
+// Returns the scalars of both types in the order of `scalars`. They are stored as bits, so the
+// values are exact.
 at::Tensor State::Impl::ScalarValues() const {
   at::Tensor values = at::empty({static_cast<int64_t>(scalars.size())}, at::kLong);
   int64_t* next = values.mutable_data_ptr<int64_t>();
@@ -146,8 +148,8 @@ std::vector<NamedTensor> State::Impl::Values() const {
   return values;
 }
 
-// Sets the state to `values`. If this throws because of a tensor of the model or a scalar, the
-// state is unchanged.
+// Sets the state to `values`. If a tensor of the model or a scalar does not fit, throws without
+// changing the state.
 void State::Impl::Load(const std::vector<NamedTensor>& values) const {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
@@ -242,7 +244,7 @@ void State::Impl::SyncAll() {
     SetScalars(values);
   }
   // If a rank has an older commit, the samples that it recorded were not used to train the current
-  // model.
+  // model, so they do not count.
   const bool counts = ids.at(static_cast<size_t>(Rank())) == ids.at(static_cast<size_t>(root));
   for (const auto& [name, sampler] : samplers) {
     at::Tensor epoch = at::full({1}, sampler->epoch(), at::kLong);
@@ -255,7 +257,8 @@ void State::Impl::SyncAll() {
   Keep({ids.at(static_cast<size_t>(root)).generation + 1, 0});
 }
 
-// Records on each rank the samples that any rank has processed. Collective.
+// Shares the records of samples: on each rank, records the samples that any rank has processed.
+// Collective.
 void State::Impl::ShareRecords() const {
   for (const auto& [name, sampler] : samplers) {
     const at::Tensor all =

@@ -119,8 +119,8 @@ int ExchangeThread::Join() {
   if (end_) throw *end_;
   joined_ = true;
   last_joined_.reset();
-  // There is no timeout, because ranks with data may need any time, and the thread notices lost
-  // ranks.
+  // Ranks with data may need any time, and the thread detects lost ranks, so this wait has no
+  // timeout.
   changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return last_joined_.has_value() || end_; });
   if (!last_joined_) throw *end_;
   return *last_joined_;
@@ -145,7 +145,7 @@ void ExchangeThread::Run() {
     }
   } catch (...) {
     const TrainError error = ExplainException();
-    // Neither a TrainError nor a communication error.
+    // The error is a bug if it is neither a TrainError nor a communication error.
     const bool is_bug = error.code() == ExitCode{1};
     End(is_bug ? TrainError(ExitCode::kInternal, std::string("horovod: ") + error.what()) : error);
     const MutexLock lock(mutex_);
@@ -203,8 +203,8 @@ RankMessage ExchangeThread::Collect() {
   return message;
 }
 
-// Exchanges one small message per rank. Exchanges a second message if any rank submits a request
-// that is not in the cache.
+// Exchanges one small message per rank, and a second message if any rank submits a request that is
+// not in the cache. Returns the messages of all ranks.
 std::vector<RankMessage> ExchangeThread::ExchangeMessages(const RankMessage& own) {
   const size_t words = kBits + (negotiation_.cache_capacity() + kWordBits - 1) / kWordBits;
   at::Tensor header = at::zeros({static_cast<int64_t>(words)}, at::kLong);
@@ -248,7 +248,7 @@ std::vector<RankMessage> ExchangeThread::ExchangeMessages(const RankMessage& own
   return messages;
 }
 
-// Prints warnings about stalled tensors. Only the first rank of the set does this, for all ranks.
+// Prints warnings about stalled tensors on the first rank of the set, for all ranks.
 void ExchangeThread::ReportStalls() {
   if (group_.rank() != 0 || options_.stall_warning.count() == 0) return;
   const steady_clock::time_point now = steady_clock::now();
@@ -319,7 +319,7 @@ void ExchangeThread::Execute(const std::vector<Response>& responses) {
 void ExchangeThread::Reduce(const std::vector<Response>& responses,
                             const std::vector<Piece>& pieces) {
   const Request& first = responses[pieces[0].response].request;
-  // This rank's tensors, which are undefined if it has joined.
+  // Tensors of this rank; undefined if this rank has joined.
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> sizes;
   int64_t elements = 0;
@@ -389,7 +389,8 @@ void ExchangeThread::Gather(const Response& response, const std::shared_ptr<Hand
   state->Finish({at::cat(parts)}, std::move(rows));
 }
 
-// Pads the parts to equal sizes, because only these are supported by all backends.
+// Performs a reduce-scatter. Not all backends support parts of different sizes, so the parts are
+// padded to equal sizes.
 void ExchangeThread::Scatter(const Response& response,
                              const std::shared_ptr<Handle::State>& state) {
   const auto ranks = static_cast<int64_t>(response.splits.size());

@@ -1,5 +1,5 @@
-// Runs a rank's thread that agrees with the threads of other ranks on which tensors to exchange,
-// and exchanges them.
+// Runs the thread of a rank that exchanges submitted tensors. The threads of all ranks first agree
+// on which tensors to exchange.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,11 +25,11 @@ namespace dslaunch::horovod {
 // A submitted request and its results. Thread-safe.
 struct Handle::State {
   Request request;
-  // For kAllreduce and kBroadcast, the tensors that are exchanged in place, which are contiguous.
-  // For other kinds, the input.
+  // Tensors that are exchanged in place, which are contiguous (kAllreduce and kBroadcast); for
+  // other kinds, the input.
   std::vector<at::Tensor> tensors;
   // For each tensor in `tensors`, the tensor to which the result is also copied and cast, because
-  // the submitted tensor was not contiguous or was sent in another dtype. Undefined if this is not
+  // the submitted tensor was not contiguous or was sent in another dtype. Undefined if no copy is
   // needed.
   std::vector<at::Tensor> targets;
   std::chrono::steady_clock::time_point submitted;
@@ -44,17 +44,17 @@ struct Handle::State {
   void Finish(std::vector<at::Tensor> values, std::vector<int64_t> splits = {});
   void Fail(const TrainError& why);
   bool IsDone();
-  // Waits for the results and returns them, or throws the error. Every wait ends, because the
-  // thread ends pending requests after InitOptions::stall_shutdown.
+  // Waits for the results and returns them, or throws the error. The thread ends pending requests
+  // after InitOptions::stall_shutdown, so every wait ends.
   std::vector<at::Tensor> Wait();
 };
 
-// The exchanges of one set of ranks. There is one object for all ranks, and one for each process
-// set. Before Stop(), only its thread uses the group.
+// Exchanges the tensors of one set of ranks. There is one object for all ranks, and one for each
+// process set. Before Stop(), only its thread uses the group.
 class ExchangeThread {
  public:
-  // `options` must be equal on all ranks. `ranks` has the job's ranks by rank in the group, for
-  // messages. `timeline` is null except on rank 0, and must outlive this object.
+  // Starts the thread. `options` must be equal on all ranks. `ranks` has the job's ranks by rank in
+  // the group, for messages. `timeline` is null except on rank 0, and must outlive this object.
   ExchangeThread(const ProcessGroup& group, const InitOptions& options, std::vector<int> ranks,
                  Timeline* timeline);
   // Calls Stop().
@@ -68,7 +68,7 @@ class ExchangeThread {
   // Waits until all ranks have joined, and returns the rank (in the group) that joined last. Call
   // it on one thread at a time.
   int Join();
-  // Tells the other ranks that this rank leaves, which also ends their threads, and ends this
+  // Notifies the other ranks that this rank leaves, which also ends their threads, and ends this
   // thread.
   void Stop();
   // Returns whether the exchange failed, so that other ranks may be lost. Call it after Stop().
@@ -76,7 +76,7 @@ class ExchangeThread {
 
  private:
   void Run();
-  bool Cycle();  // returns false if this was the last cycle
+  bool Cycle();  // runs one cycle; returns false if it was the last one
   RankMessage Collect();
   std::vector<RankMessage> ExchangeMessages(const RankMessage& own);
   void ReportStalls();
@@ -104,7 +104,7 @@ class ExchangeThread {
   std::optional<TrainError> end_ DSL_GUARDED_BY(mutex_);
   bool failed_ DSL_GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace dslaunch::horovod

@@ -307,7 +307,8 @@ std::vector<std::vector<Piece>> Fuse(const std::vector<Response>& responses,
   for (size_t i = 0; i < responses.size(); ++i) {
     const Request& request = responses[i].request;
     if (request.kind != Kind::kAllreduce || !responses[i].error.empty()) continue;
-    // Tensors of the same dtype stay together. A group may have several dtypes.
+    // Tensors of the same dtype share messages. A group may have several dtypes, so its tensors are
+    // divided by dtype.
     std::map<at::ScalarType, std::vector<size_t>> by_dtype;
     for (size_t t = 0; t < request.tensors.size(); ++t) {
       by_dtype[request.tensors[t].dtype].push_back(t);

@@ -1,5 +1,6 @@
 // Decides in each cycle which tensors all ranks have submitted. Every rank passes the same messages
-// to its own object, so that all ranks reach the same decision without a coordinator. Pure.
+// to its own object, so that all ranks reach the same decision without a coordinator. Performs no
+// I/O.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,7 +20,8 @@ namespace dslaunch::horovod {
 
 enum class Kind { kAllreduce, kAllgather, kBroadcast, kAlltoall, kBarrier };
 
-const char* Name(Kind kind);  // name for messages, such as "allreduce"
+// Returns the name of a kind for messages, such as "allreduce".
+const char* Name(Kind kind);
 
 struct TensorForm {
   std::vector<int64_t> shape = {};
@@ -29,37 +31,38 @@ struct TensorForm {
   bool operator==(const TensorForm&) const = default;
 };
 
-// A rank's request to exchange the tensors with a certain name.
+// A rank's request to exchange one tensor, or the tensors of a group, under a certain name.
 struct Request {
   Kind kind = Kind::kAllreduce;
   std::string name = {};
   Op op = Op::kSum;
   double prescale_factor = 1.0;
   double postscale_factor = 1.0;
-  int root = 0;                          // sending rank in the set, for kBroadcast
-  std::vector<TensorForm> tensors = {};  // one tensor, or all tensors of a group
-  std::vector<int64_t> splits = {};      // number of rows for each rank, for kAlltoall
+  int root = 0;                          // rank in the set whose tensor is sent, for kBroadcast
+  std::vector<TensorForm> tensors = {};  // form of the tensor, or of all tensors of a group
+  std::vector<int64_t> splits = {};      // number of rows to send to each rank, for kAlltoall
   bool operator==(const Request&) const = default;
 };
 
-// Convert requests to JSON text, and back. DecodeRequests throws TrainError kInternal for other
-// text.
+// Converts requests to JSON text, or such text to requests. DecodeRequests throws TrainError
+// kInternal for any other text.
 std::string EncodeRequests(const std::vector<Request>& requests);
 std::vector<Request> DecodeRequests(std::string_view text);
 
-// A rank's message in one cycle: its flags and its new requests.
+// Message of a rank in one cycle: its flags and its new requests.
 struct RankMessage {
   bool joined = false;         // true if the rank waits in Join
   bool leaving = false;        // true if the rank has called Shutdown
-  bool gives_up = false;       // true if InitOptions::stall_shutdown has passed
+  bool gives_up = false;       // true if InitOptions::stall_shutdown has passed for a request
   std::vector<size_t> cached;  // cache positions of new requests that are cached
   std::vector<Request> requests;
 };
 
-// A request that all ranks except those that have joined have submitted.
+// A request that all ranks, except ranks that have joined, have submitted.
 struct Response {
-  Request request;         // request of the lowest rank that submitted it
-  std::string error = {};  // reason if it is impossible; empty if all ranks do it now
+  Request request;  // request of the lowest rank that submitted it
+  // Reason why the exchange is impossible; empty if all ranks perform it now.
+  std::string error = {};
   std::vector<std::vector<int64_t>> splits =
       {};  // by rank: first dimension for kAllgather, splits for kAlltoall
 };
@@ -67,7 +70,7 @@ struct Response {
 struct Stall {
   std::string name;
   Kind kind = Kind::kAllreduce;
-  std::vector<int> missing;  // names of ranks that have not submitted it
+  std::vector<int> missing;  // names of the ranks that have not submitted the tensor
   std::chrono::milliseconds age{0};
 };
 
@@ -78,7 +81,7 @@ class Negotiation {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `names` has the ranks' numbers for messages, by rank in the set.
+  // Creates an empty negotiation. `names` has the ranks' numbers for messages, by rank in the set.
   Negotiation(std::vector<int> names, size_t cache_capacity);
 
   // Returns the position of an equal request in the cache; nullopt if there is none.
@@ -86,12 +89,12 @@ class Negotiation {
   size_t cache_capacity() const { return capacity_; }
 
   struct Decision {
-    std::vector<Response> ready;         // in the same order on all ranks
-    std::optional<int> left;             // rank that has called Shutdown; then no cycle follows
-    std::optional<std::string> stalled;  // why a rank gave up waiting; then no cycle follows
+    std::vector<Response> ready;         // exchanges to perform, in the same order on all ranks
+    std::optional<int> left;             // rank that has called Shutdown; no cycle follows
+    std::optional<std::string> stalled;  // reason why a rank has given up waiting; no cycle follows
     std::optional<int> last_joined;      // rank that joined last; set when all ranks have joined
   };
-  // Processes the messages of a cycle, one of each rank, by rank.
+  // Processes the messages of a cycle. `messages` has one message of each rank, by rank.
   Decision OnCycle(const std::vector<RankMessage>& messages, Clock::time_point now);
 
   // Returns the tensors that only some ranks have submitted, oldest first.
@@ -120,7 +123,7 @@ class Negotiation {
   std::list<size_t> used_;  // most recently used position first
 };
 
-// Identifies a tensor by the indices of its response and its position in the request.
+// Identifies a tensor: the index of its response and its position in the request.
 struct Piece {
   size_t response = 0;
   size_t tensor = 0;
@@ -129,7 +132,7 @@ struct Piece {
 
 // Divides the all-reduces in `responses` into messages of at most `threshold_bytes`. Tensors with
 // the same dtype, operation and scale share a message. Tensors of a group with the same dtype
-// always share one. If `threshold_bytes` is 0, each request has its own messages.
+// always share one message. If `threshold_bytes` is 0, each request has its own messages.
 std::vector<std::vector<Piece>> Fuse(const std::vector<Response>& responses,
                                      int64_t threshold_bytes);
 

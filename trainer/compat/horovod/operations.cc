@@ -1,4 +1,4 @@
-// Implements the exchanges of dslaunch/horovod.h.
+// Implements the exchange functions of dslaunch/horovod.h.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ Handle Submit(Kind kind, const ProcessSet& set, std::shared_ptr<Handle::State> s
   return Handle(std::move(state));
 }
 
-// If `in_place`, the results are written to `tensors`.
+// Submits a reduction and returns its handle. If `in_place`, the results are written to `tensors`.
 Handle SubmitReduce(const std::vector<at::Tensor>& tensors, const ReduceOptions& options,
                     bool in_place) {
   const at::NoGradGuard no_grad;

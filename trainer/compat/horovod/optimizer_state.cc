@@ -74,8 +74,8 @@ void ForFields(AdagradParamState& state, Visit& visit) {
   visit(state.sum()), visit(state.step());
 }
 
-// Collects fields as numbers. The number of a tensor is 1 if the tensor is defined, and otherwise
-// 0.
+// Visitor that collects fields as numbers. The number of a tensor is 1 if the tensor is defined,
+// and otherwise 0.
 struct Write {
   std::vector<double> numbers;
   void operator()(const at::Tensor& tensor) { numbers.push_back(tensor.defined() ? 1 : 0); }
@@ -85,8 +85,8 @@ struct Write {
   }
 };
 
-// Sets fields to numbers. Allocates missing tensors in the shape of `like`, and collects all
-// tensors.
+// Visitor that sets fields to numbers. Allocates missing tensors in the shape of `like`, and
+// collects all tensors.
 struct Read {
   const double* next;
   at::Tensor like = {};
@@ -151,7 +151,7 @@ std::vector<at::Tensor> SetNumbersOf(torch::optim::Optimizer& optimizer,
   return read.tensors;
 }
 
-// The two conversion functions for one kind of optimizer.
+// The two conversion functions for one type of optimizer.
 struct OptimizerKind {
   std::vector<double> (*numbers)(torch::optim::Optimizer&);
   std::vector<at::Tensor> (*set)(torch::optim::Optimizer&, const std::vector<double>&);

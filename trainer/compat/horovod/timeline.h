@@ -8,12 +8,13 @@
 
 namespace dslaunch::horovod {
 
-// A trace in which each tensor has a row with its exchanges over time. Not thread-safe.
+// Writes a trace in which each tensor has a row with its exchanges over time. Not thread-safe.
 class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // If `file` is empty, writes nothing. Throws TrainError kIo with the name of the file.
+  // Opens the trace. Writes nothing if `file` is empty. Throws TrainError kIo, naming the file, if
+  // the file cannot be written.
   explicit Timeline(const std::string& file);
   ~Timeline();
   Timeline(const Timeline&) = delete;

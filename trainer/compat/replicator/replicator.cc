@@ -24,8 +24,8 @@ void Keep(AutogradContext* context, const ProcessGroup& group) {
   context->saved_data["group"] = reinterpret_cast<int64_t>(&group);
 }
 
-// Sums the tensors of all replicas. The backward pass also sums, because the loss of every replica
-// depends on the tensor of every replica.
+// Autograd function that sums the tensors of all replicas. The backward pass also sums, because the
+// loss of every replica depends on the tensor of every replica.
 class SumFunction : public torch::autograd::Function<SumFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
@@ -126,7 +126,8 @@ void ReplicatedOptimizer::ZeroGrad() {
 
 void ReplicatedOptimizer::Synchronize() {
   const at::NoGradGuard no_grad;
-  // Gradients of the same dtype share messages of up to kBucketElements elements.
+  // Gradients in the current message. Gradients of the same dtype share messages of up to
+  // kBucketElements elements.
   std::vector<at::Tensor> bucket;
   int64_t elements = 0;
   const auto send = [&] {

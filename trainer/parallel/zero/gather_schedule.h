@@ -29,14 +29,14 @@ struct GatherAction {
 // Decides how long a gathered unit stays live in a pass (Begin to End):
 // - At most max_live_parameters elements are live, except for the needs of one operation.
 // - Each pass is expected to read the same units in the same order as the previous pass of its kind
-// (training or inference). A unit is then released as soon as an operation has run, if more than
-// max_reuse_distance elements are read before its next use, and more than prefetching would gather
-// again. The next units are gathered ahead, at most prefetch_bucket_size elements. If there is no
-// room, the unit whose next use is farthest is released first.
+//   (training or inference). A unit is then released as soon as an operation has run, if more than
+//   max_reuse_distance elements are read before its next use, and more than prefetching would
+//   gather again. The next units are gathered ahead, at most prefetch_bucket_size elements. If
+//   there is no room, the unit whose next use is farthest is released first.
 // - In a first pass, and after a deviation from the expected order, nothing is gathered ahead, and
-// at most max_reuse_distance elements are live as well. If a unit needs room, the least recently
-// used unit is released. Consecutive operations that read one unit gather it once, whatever the
-// limits.
+//   at most max_reuse_distance elements are live as well. If a unit needs room, the least recently
+//   used unit is released. Consecutive operations that read one unit gather it once, whatever the
+//   limits.
 // The decisions follow from the order of operations alone, so they are the same on all ranks.
 //
 // The caller carries out an action, calls Gathered or Released, and asks for the next action. Units
