@@ -9,13 +9,14 @@ namespace {
 using nlohmann::json;
 using Pointer = json::json_pointer;
 
-// Sections in which DeepSpeed itself treats "auto" as absent.
+// Sections in which DeepSpeed itself treats "auto" as if the key were absent.
 constexpr const char* kSkippedIn[] = {
     "zero_optimization", "fp16",        "bf16",   "bfloat16",        "data_types",
     "tensorboard",       "csv_monitor", "wandb",  "comet",           "comms_logger",
     "hybrid_engine",     "compile",     "timers", "tensor_parallel", "weight_quantization"};
 
-// The defaults of the Trainer (TrainingArguments) that do not depend on the model or the data.
+// Returns the defaults of the Trainer (TrainingArguments) that depend on neither the model nor the
+// data.
 const std::vector<std::pair<const char*, json>>& TrainerDefaults() {
   static const std::vector<std::pair<const char*, json>> kDefaults = {
       {"/gradient_clipping", 1.0},
@@ -31,7 +32,7 @@ constexpr const char* kTotalSteps = "/scheduler/params/total_num_steps";
 constexpr const char* kBatch[] = {"/train_batch_size", "/train_micro_batch_size_per_gpu",
                                   "/gradient_accumulation_steps"};
 
-// Returns "optimizer.params.lr" for "/optimizer/params/lr".
+// Converts a pointer to a key: "/optimizer/params/lr" becomes "optimizer.params.lr".
 std::string KeyOf(const Pointer& pointer) {
   std::string key;
   for (Pointer at = pointer; !at.empty(); at = at.parent_pointer()) {
@@ -48,7 +49,7 @@ void Erase(json& engine, const Pointer& pointer) {
   engine[pointer.parent_pointer()].erase(pointer.back());
 }
 
-// Calls `visit` with the pointer to each "auto" below `pointer`; `visit` may change or erase the
+// Calls `visit` with the pointer to each "auto" below `pointer`. `visit` may change or erase the
 // value.
 void ForEachAuto(const json& value, const Pointer& pointer,
                  const std::function<void(const Pointer&)>& visit) {
@@ -72,7 +73,7 @@ bool GivesBatch(const json& engine) {
                              });
 }
 
-// Erases "auto" from batch sizes, because one or two of them determine the rest.
+// Erases "auto" from batch sizes if the other batch sizes determine them.
 void ResolveBatchSizes(ResolvedAuto& result) {
   if (!GivesBatch(result.engine)) return;
   for (const char* key : kBatch) {
@@ -80,7 +81,7 @@ void ResolveBatchSizes(ResolvedAuto& result) {
   }
 }
 
-// Sets the highest rate of a warm-up to the optimizer's rate.
+// Replaces "auto" in the highest rate of a warm-up by the optimizer's learning rate.
 void ResolveWarmupMaxLr(ResolvedAuto& result) {
   const Pointer at("/scheduler/params/warmup_max_lr");
   const Pointer lr("/optimizer/params/lr");
@@ -90,14 +91,14 @@ void ResolveWarmupMaxLr(ResolvedAuto& result) {
   result.chosen.emplace_back(KeyOf(at), result.engine[at].dump());
 }
 
-// Returns the value to report if "auto" turns this key off; "" for other keys.
+// Returns the value to report if "auto" turns this key off; "" for a key that is not turned off.
 std::string OffText(const std::string& key) {
   if (key == "enabled") return "false";
   if (key == "device") return "none";
   return key == "stage" ? "0" : "";
 }
 
-// Erases "auto" where DeepSpeed ignores it.
+// Erases "auto" in the sections where DeepSpeed ignores it.
 void SkipAuto(ResolvedAuto& result) {
   for (const char* section : kSkippedIn) {
     const Pointer root = Pointer() / section;
@@ -147,8 +148,8 @@ std::vector<std::pair<std::string, std::string>> FillAuto(json& engine, const js
   const auto is_batch = [](const Pointer& at) {
     return std::ranges::find(kBatch, at.to_string()) != std::end(kBatch);
   };
-  // Either all batch sizes are filled or none, because sizes from two sources would contradict each
-  // other.
+  // Batch sizes from two sources would contradict each other, so either all batch sizes are filled
+  // in or none.
   if (std::erase_if(places, is_batch) > 0 && !GivesBatch(engine)) {
     for (const char* key : kBatch) places.emplace_back(key);
   }

@@ -51,7 +51,7 @@ void ReadSources(JsonObject& object, const char* key, DataConfig& data) {
     item.RefuseUnknown();
     data.sources.push_back(std::move(source));
   }
-  // The meaning in the table is added to the key that was read last.
+  // A key's meaning from the table is added to the key that was read last.
   if (object.Objects(key).size() > 1000) object.Fail(key, "has more than 1000 sources");
 }
 
@@ -63,9 +63,9 @@ nlohmann::ordered_json ShowSources(const DataConfig& data) {
   return list;
 }
 
-// Keys that only some types of data have.
+// A group of keys that only some types of data have.
 struct OfDataTypes {
-  const char* types;  // text for messages
+  const char* types;  // names of these types, for messages
   bool (*apply)(DataConfig::Type type);
   KeyTable<DataConfig> keys;
 };

@@ -10,13 +10,13 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kForwardSamples = 8;  // samples of a forward pass without training
+constexpr int64_t kForwardSamples = 8;  // number of samples of a forward pass without training
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
 constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
 constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
 
-// Sizes as given; two of them determine the third (ResolveBatch).
+// Batch sizes as given by the user; two of them determine the third (ResolveBatch).
 struct GivenBatch {
   std::optional<int64_t> train, micro, accumulation;
 };
@@ -131,7 +131,8 @@ const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
   static const KeyTable<E> kKeys = {
       {"number_checkpoints",
        [](JsonObject& object, const char* key, E& engine) {
-         // DeepSpeed's configurations also use false for no checkpoints.
+         // DeepSpeed's configurations also use false for a model without checkpoints, so false is
+         // accepted.
          if (object.TypeOf(key) == JsonType::boolean && !object.Bool(key).value_or(true)) return;
          engine.number_checkpoints = object.Int(key, 0).value_or(0);
        },
@@ -141,7 +142,8 @@ const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
        },
        "number of parts that the model's layers are divided into, of which only the inputs are "
        "kept; in a pipeline set `pipeline.activation_checkpoint_interval`; default: none"},
-      // Keys for where activations are stored and when the host waits for the device.
+      // These keys select where activations are stored and when the host waits for the device, so
+      // they have no effect here.
       IgnoredBool<E>("partition_activations"),
       IgnoredBool<E>("contiguous_memory_optimization"),
       IgnoredBool<E>("synchronize_checkpoint_boundary")};
@@ -166,7 +168,8 @@ void ReadActivationCheckpointing(JsonObject object, EngineConfig& engine) {
   }
 }
 
-// In DeepSpeed's first form the section was true for stage 1, with allgather_size beside it.
+// Reads the section. In DeepSpeed's first format the section was the value true for stage 1, with
+// allgather_size as a separate key.
 ZeroConfig ReadZero(JsonObject& object) {
   if (object.TypeOf("zero_optimization") != JsonType::boolean) {
     return ParseZero(object.ObjectOrEmpty(
@@ -179,7 +182,8 @@ ZeroConfig ReadZero(JsonObject& object) {
   return zero;
 }
 
-// Accepts settings for how DeepSpeed reads and writes with device nvme. Here the kernel decides.
+// Accepts settings for DeepSpeed's reads and writes with device nvme. They have no effect, because
+// the kernel performs the I/O here.
 void AcceptAio(JsonObject aio) {
   static const KeyTable<EngineConfig> kKeys = {IgnoredInt<EngineConfig>("block_size"),
                                                IgnoredInt<EngineConfig>("queue_depth"),
@@ -192,7 +196,7 @@ void AcceptAio(JsonObject aio) {
   aio.RefuseUnknown();
 }
 
-// Refuses settings that need all ranks in each step, because with staleness ranks make steps
+// Refuses settings that need all ranks in each step. With staleness, ranks complete steps
 // independently.
 void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
   const auto refuse = [&](const std::string& other) {
@@ -210,8 +214,8 @@ void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// Refuses combinations of ways to exchange gradients. 1-bit optimizers exchange by themselves, as
-// in DeepSpeed, which supports them at stage 0 only.
+// Refuses combinations of several ways to exchange gradients. 1-bit optimizers perform their own
+// exchange, as in DeepSpeed, which supports them only at stage 0.
 void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   using Mode = ParallelConfig::Mode;
   const bool has_mode = engine.parallel.mode != Mode::kAllReduce;
@@ -246,7 +250,8 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// Returns why the layers cannot be divided that way: "is 3, which does not divide 4 ranks ...".
+// Returns why the layers cannot be divided over `ranks` ranks, such as "is 3, which does not divide
+// 4 ranks ...".
 std::string PartsMisfit(const EngineConfig& engine, int64_t ranks) {
   const int64_t stages = engine.pipeline.stages;
   return "is " + std::to_string(engine.tensor_parallel.size) +
@@ -277,7 +282,7 @@ void CheckMesh(const JsonObject& object, const EngineConfig& engine, int64_t ran
   }
 }
 
-// Returns the setting that prevents recording a step as a graph, or "".
+// Returns the setting that prevents recording a step as a graph; "" if there is none.
 std::string CudaGraphProblem(const EngineConfig& engine) {
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
   if (engine.tensor_parallel.size > 1) {
@@ -327,7 +332,7 @@ void CheckCudaGraph(const JsonObject& object, const EngineConfig& engine) {
       list);
 }
 
-// Returns the resolved settings, or only those that must be equal on all ranks.
+// Returns the resolved settings as JSON: all, or only those that must be equal on all ranks.
 nlohmann::ordered_json ShowEngine(const EngineConfig& engine, bool same_on_ranks_only) {
   using Json = nlohmann::ordered_json;
   constexpr bool kSame = true, kOwn = false;

@@ -1,8 +1,8 @@
-// The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
-// 0.19.8. Keys that are not implemented are refused by name (unsupported_keys.cc). Unknown keys are
-// refused at every depth, with the nearest known key. Keys of our own: optimizer.param_groups
-// (optimizer_config.h), amp.opt_level, which stands for Apex's presets (precision_config.h),
-// broadcast_buffers, parallel and cuda_graph.
+// Defines the engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of
+// DeepSpeed 0.19.8. Keys that are not implemented are refused by name (unsupported_keys.cc).
+// Unknown keys are refused at every depth, with the nearest known key. dslaunch adds these keys:
+// optimizer.param_groups (optimizer_config.h), amp.opt_level, which selects Apex's presets
+// (precision_config.h), broadcast_buffers, parallel and cuda_graph.
 //
 // Differences from DeepSpeed: gradients accumulate in fp32 by default also in fp16 and bf16;
 // buffers have the model's dtype, because batch norms on a CPU need one dtype for both;
@@ -27,34 +27,38 @@ namespace dslaunch {
 
 class JsonObject;
 
-// train_batch_size == micro_batch_size * accumulation_steps * MeshOf(ranks).data.
+// Batch sizes, for which train_batch_size == micro_batch_size * accumulation_steps *
+// MeshOf(ranks).data.
 struct BatchConfig {
-  int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
-  int64_t micro_batch_size = 0;    // samples of one forward pass on one rank (of one pipeline)
-  int64_t accumulation_steps = 1;  // micro-batches of one optimizer step on one rank
+  int64_t train_batch_size = 0;  // number of samples in an optimizer step, over all ranks
+  // Number of samples in a forward pass on one rank, or in one pipeline.
+  int64_t micro_batch_size = 0;
+  int64_t accumulation_steps = 1;  // number of micro-batches in an optimizer step on one rank
 };
 
-// How the ranks' gradients are combined.
+// Settings for combining the ranks' gradients.
 struct CommunicationConfig {
-  std::optional<Dtype> dtype;     // dtype of gradients in messages; nullopt: TravelDtype
-  bool prescale = false;          // divide by the ranks before, not after, adding up
-  double predivide_factor = 1.0;  // divisor before a postscaled sum; the rest follows it
-  bool sum = false;               // only add up, without division
-  bool overlap = true;            // exchange during the backward pass
+  std::optional<Dtype> dtype;  // dtype of gradients in messages; nullopt to use TravelDtype
+  // True to divide by the number of ranks before the sum, false to divide after it.
+  bool prescale = false;
+  // Divisor before the sum without `prescale`; the rest of the division follows the sum.
+  double predivide_factor = 1.0;
+  bool sum = false;     // true to sum gradients without division
+  bool overlap = true;  // true to exchange gradients during the backward pass
 };
 
-// Number of steps at the start that cuda_graph runs without a graph: c10d::Reducer still rebuilds
-// its buckets and measures itself in them.
+// Number of steps at the start that cuda_graph runs without a graph, because c10d::Reducer rebuilds
+// its buckets and takes measurements during these steps.
 inline constexpr int kGraphWarmUpSteps = 11;
 
 enum class EngineLogLevel { kDebug, kInfo, kWarning, kError, kCritical };
 
-// The reaction if ranks save one checkpoint under different tags.
+// Reaction if ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
 struct EngineConfig {
   BatchConfig batch;
-  std::optional<OptimizerConfig> optimizer;  // nullopt: the program provides the optimizer
+  std::optional<OptimizerConfig> optimizer;  // nullopt if the program provides the optimizer
   SchedulerConfig scheduler;
   PrecisionConfig precision;
   CommunicationConfig communication;
@@ -62,65 +66,70 @@ struct EngineConfig {
   ParallelConfig parallel;
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;
-  // activation_checkpointing.number_checkpoints: the model is divided into this many parts of
-  // consecutive layers. Only the inputs of a part are kept for the backward pass, which computes
-  // the rest again. 0: everything is kept. Not with a pipeline.
+  // Number of parts of consecutive layers into which the model is divided
+  // (activation_checkpointing.number_checkpoints). Only the inputs of a part are kept for the
+  // backward pass, which computes the other activations again. 0 to keep all activations. Not with
+  // a pipeline.
   int64_t number_checkpoints = 0;
   MonitorsConfig monitors;
   bool wall_clock_breakdown = false;
   TagValidation tag_validation = TagValidation::kWarn;
-  double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
-  int64_t steps_per_print = 0;     // 0: no line per step
+  double gradient_clipping = 1.0;  // maximum L2 norm of the gradient; 0 for no limit
+  int64_t steps_per_print = 0;     // number of steps per printed line; 0 to print none
   bool dataloader_drop_last = false;
-  // True: all ranks have rank 0's buffers, from the start and after each optimizer step. False:
-  // each rank keeps its own.
+  // If true, all ranks have rank 0's buffers, from the start and after each optimizer step. If
+  // false, each rank keeps its own buffers.
   bool broadcast_buffers = true;
-  bool dump_state = false;        // print the resolved configuration at the start
-  bool memory_breakdown = false;  // print memory by category at the start and the end
-  bool cuda_graph = false;        // record a step once and replay it
-  // At ZeRO stages 1 to 3: accept an optimizer of the program that is not known to be element-wise.
+  bool dump_state = false;        // true to print the resolved configuration at the start
+  bool memory_breakdown = false;  // true to print memory by category at the start and the end
+  bool cuda_graph = false;        // true to record a step once and replay it
+  // True to accept, at ZeRO stages 1 to 3, an optimizer of the program that is not known to be
+  // element-wise.
   bool allow_untested_optimizer = false;
-  // Line for rank 0 about the values taken for "auto" (auto_values.h); empty: there are none.
+  // Notice that rank 0 prints about the values that replaced "auto" (auto_values.h); empty if there
+  // are none.
   std::string auto_notice;
-  // How much rank 0 logs. Results and errors are always printed.
+  // Amount of information that rank 0 logs. Results and errors are always printed.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
 
-  // Returns the grid of `ranks` ranks. Throws TrainError kBadInput if they cannot be divided that
-  // way.
+  // Returns the mesh of `ranks` ranks. Throws TrainError kBadInput if the ranks cannot be divided
+  // according to the configuration.
   Mesh MeshOf(int ranks) const;
-  // Whether the ranks' weights differ from each other after some of the steps.
+  // Returns whether the ranks' weights differ from each other after some of the steps.
   bool TrainsApart() const {
     return parallel.TrainsApart() ||
            (optimizer && optimizer->type == OptimizerConfig::Type::kZeroOneAdam);
   }
 };
 
-// The part of the layout that the program decides; 0 where the program leaves it open.
+// The part of the layout that the program decides; 0 where the program leaves the decision to the
+// configuration.
 struct ProgramLayout {
-  int64_t stages = 0;  // stages of its PipelineModule
-  int64_t tensor = 0;  // size of its tensor_group
+  int64_t stages = 0;  // number of stages of the program's PipelineModule
+  int64_t tensor = 0;  // size of the program's tensor_group
 };
 
 // Returns the dtype in which gradients are sent and to which their sum over the ranks is rounded.
-// Without communication_data_type it is the model's dtype if a step has one micro-batch, because
-// its gradients have that dtype; otherwise the dtype in which they accumulate, because rounding
-// would lose the precision of the accumulation.
+// Without communication_data_type, the result is the model's dtype if a step has one micro-batch,
+// because its gradients have that dtype. Otherwise it is the dtype in which gradients accumulate,
+// because rounding would lose the precision of the accumulation.
 Dtype TravelDtype(const EngineConfig& config);
 
-// Computes the third of the three sizes from any two; a train or micro batch size alone means no
-// accumulation. If they contradict each other or are missing, throws an error of `object` that
-// shows the arithmetic.
+// Computes the third of the three batch sizes from any two. A train or micro batch size alone
+// implies no accumulation. If the sizes contradict each other or are missing, throws an error of
+// `object` that shows the arithmetic.
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
                          const JsonObject& object);
 
-// Read an engine configuration: the first function a section of a recipe, whose keys are named with
-// the object's path, the second the text of a file, which `source` names. `ranks` is the world
-// size; 0 if nothing is trained, so that batch sizes need not match it. A schedule whose
-// total_num_steps is "auto" is completed by FitToRun. A configuration without an optimizer gets
-// `program_optimizer`, if there is one, or `optimizer_json`, a section "optimizer" as text (empty:
-// none). Throw TrainError kBadInput, naming the key, also if it contradicts `program`.
+// Reads an engine configuration: the first function reads a section of a recipe, whose keys are
+// named with the object's path; the second reads the text of a file, which `source` names. `ranks`
+// is the world size; 0 if nothing is trained, so that batch sizes need not match it. A schedule
+// whose total_num_steps is "auto" is completed by FitToRun. A configuration without an optimizer
+// gets `program_optimizer`, if there is one, or `optimizer_json`, a section "optimizer" as text
+// (empty if there is none). Throws TrainError kBadInput, naming the key, also if the key
+// contradicts `program`.
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {},
                                const ProgramLayout& program = {});
@@ -128,7 +137,7 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
                                int64_t ranks, const std::string& optimizer_json = "",
                                const ProgramLayout& program = {});
 
-// Returns every resolved setting, defaults included, as indented JSON for people.
+// Returns every resolved setting, including defaults, as indented JSON for people.
 std::string DescribeEngineConfig(const EngineConfig& config);
 
 // Returns the settings that must be equal on all ranks, for ConfigDisagreement (same_config.h).

@@ -12,9 +12,9 @@
 namespace dslaunch {
 namespace {
 
-// A sample recipe whose reading covers the keys of one type of one section.
+// A sample recipe, with which a reader reads the keys of one type in one section.
 struct Sample {
-  std::string section;  // section whose keys depend on a type, or empty
+  std::string section;  // section whose keys depend on `type`; empty if there is none
   std::string type;
   nlohmann::json recipe;
 };
@@ -30,7 +30,8 @@ nlohmann::json With(const ModelFamily& family) {
   return recipe;
 }
 
-// Returns a recipe with a model of the first family that takes tokens, or that takes none.
+// Returns a recipe with a model of the first family that takes tokens, or the first that takes
+// none.
 nlohmann::json Base(bool tokens) {
   const auto family = std::ranges::find(ModelFamilies(), tokens, &ModelFamily::TakesTokens);
   return With(**family);
@@ -111,12 +112,12 @@ std::string ParentOf(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// A key as described by all samples together.
+// The description of a key that results from all samples together.
 struct Found {
   ReferenceKey key;
   std::set<std::string> values;
   std::vector<std::string> types;
-  std::string section;  // section to which the types belong
+  std::string section;  // section that has the types in `types`
 };
 
 std::vector<std::string> SchemasOf(const KeyUse& use) {
@@ -144,7 +145,7 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     return;  // another type refuses the key
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
     if (!entry.key.value.empty())
-      entry.key.value += " or " + use.value;  // otherwise the key is a section
+      entry.key.value += " or " + use.value;  // if the value is empty, the key is a section
     if (!use.schema.empty()) entry.key.schemas.push_back(use.schema);
   }
   if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;
@@ -153,7 +154,8 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     entry.types.push_back(sample.type);
 }
 
-// Puts sections behind the keys of their own section, so that each section is one table.
+// Moves sections behind the other keys of the section that contains them, so that each section is
+// one table.
 void SortBySection(std::vector<ReferenceKey>& keys) {
   std::map<std::string, size_t> first;
   for (const ReferenceKey& key : keys) first.try_emplace(ParentOf(key.path), first.size());

@@ -14,14 +14,14 @@ namespace {
 constexpr char kAllLinear[] = "all-linear";
 constexpr std::string_view kEndOfA = ".lora_A.weight";
 constexpr std::string_view kEndOfB = ".lora_B.weight";
-constexpr std::string_view kHead = "lm_head";  // name of the head in families with a separate one
+constexpr std::string_view kHead = "lm_head";  // head's name in families with a separate head
 
 constexpr IntRange kRanks = {1, 1 << 16};
 constexpr NumberRange kAlphas = {0, 1e9};
 constexpr size_t kMostTargets = 100'000;
 constexpr size_t kMaxTargetBytes = 1000;
 
-// Reads `key`, a list of names of layers or "all-linear".
+// Reads the value of `key`: a list of names of layers, or "all-linear".
 std::vector<std::string> ReadTargets(JsonObject& object, const char* key) {
   if (object.TypeOf(key) == JsonType::string) {
     (void)object.Word(key, {kAllLinear});
@@ -74,7 +74,7 @@ void CheckDropout(const JsonObject& object, const char* key, const LoraConfig& l
   if (lora.dropout == 1) object.Fail(key, "is 1, with which adapters compute nothing");
 }
 
-// Keys of adapter_config.json that describe the file or its origin.
+// Keys of adapter_config.json that only describe the file or its origin.
 const std::set<std::string> kNeutralKeys = {"auto_mapping",
                                             "base_model_name_or_path",
                                             "revision",
@@ -95,7 +95,7 @@ const std::set<std::string> kNeutralKeys = {"auto_mapping",
                                             "init_lora_weights",
                                             "ensure_weight_tying"};
 
-// Refuses initial values that also change the base's weights.
+// Refuses initial values that also change the base model's weights.
 void CheckInitialValues(JsonObject& adapter_config) {
   const char* const key = "init_lora_weights";
   if (adapter_config.TypeOf(key) != JsonType::string) return (void)adapter_config.Bool(key);
@@ -106,13 +106,13 @@ void CheckInitialValues(JsonObject& adapter_config) {
                                "first (path_initial_model_for_weight_conversion)");
 }
 
-// Whether a key with this value has no effect, as if it were absent.
+// Returns whether a key with this value has no effect, as if the key were absent.
 bool IsOff(const nlohmann::json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());
 }
 
-// Refuses each key that is set but neither read nor neutral: PEFT's variants of LoRA, and keys of
-// later versions of PEFT.
+// Refuses each key that has an effect but is neither read nor neutral: PEFT's variants of LoRA, and
+// keys of later versions of PEFT.
 void RefuseVariants(const JsonObject& adapter_config) {
   static const std::set<std::string> kRead = {"peft_type",    "r",          "lora_alpha",
                                               "lora_dropout", "use_rslora", "target_modules"};
@@ -218,7 +218,7 @@ nlohmann::json AdapterConfigJson(const LoraConfig& lora, const std::vector<std::
                                  const std::string& base, bool fan_in_fan_out) {
   std::set<std::string> targets(lora.targets.begin(), lora.targets.end());
   if (targets.empty()) {
-    // Other programs accept only lists.
+    // Other programs accept only lists, so "all-linear" is written as a list of names.
     for (const std::string& layer : layers) targets.insert(layer.substr(layer.rfind('.') + 1));
   }
   nlohmann::json json = {
@@ -233,7 +233,7 @@ nlohmann::json AdapterConfigJson(const LoraConfig& lora, const std::vector<std::
       {"init_lora_weights", true},
       {"inference_mode", true},
       {"base_model_name_or_path", base.empty() ? nlohmann::json() : nlohmann::json(base)}};
-  // PEFT writes a whole number, and some programs accept no other.
+  // PEFT writes a whole number, and some programs accept only whole numbers.
   const bool is_whole = lora.alpha == std::floor(lora.alpha);
   json["lora_alpha"] =
       is_whole ? nlohmann::json(static_cast<int64_t>(lora.alpha)) : nlohmann::json(lora.alpha);

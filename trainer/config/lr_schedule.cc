@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns the progress of the warm-up from 0 to 1, or nullopt after it. `t` counts from 0.
+// Returns the progress of the warm-up from 0 to 1; nullopt after the warm-up. `t` counts from 0.
 std::optional<double> WarmupProgress(const Warmup& warmup, int64_t t) {
   const int64_t steps = WarmupSteps(warmup);
   if (t >= steps) return std::nullopt;
@@ -15,12 +15,12 @@ std::optional<double> WarmupProgress(const Warmup& warmup, int64_t t) {
   return std::log(static_cast<double>(t + 1)) / std::log(static_cast<double>(steps));
 }
 
-// Falls from 1 at progress 0 to 0 at progress 1.
+// Returns half a period of a cosine, which falls from 1 at progress 0 to 0 at progress 1.
 double HalfCosine(double progress) { return (1 + std::cos(std::numbers::pi * progress)) / 2; }
 
 double Ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-// Returns the position in the cycle: 0 at its ends, 1 at its top.
+// Returns the height in the cycle: 0 at the cycle's ends, 1 at its top.
 double CycleHeight(const OneCycle& cycle, int64_t updates) {
   const double size = cycle.first_step_size + cycle.second_step_size;
   const double position = std::fmod(static_cast<double>(updates), size);
@@ -33,12 +33,13 @@ double CycleHeight(const OneCycle& cycle, int64_t updates) {
   return std::floor(part * count / part_size) / count;
 }
 
-// Returns whether this update belongs to the cycle and not to the decay after it.
+// Returns whether the update number `updates` belongs to the cycle, rather than to the decay after
+// the cycle.
 bool InCycle(const OneCycle& cycle, int64_t updates) {
   return static_cast<double>(updates - 1) < cycle.first_step_size + cycle.second_step_size;
 }
 
-// Returns the factor by which `rate` has changed a value since the end of the cycle.
+// Returns the factor by which decay with `rate` has changed a value since the end of the cycle.
 double DecayFactor(const OneCycle& cycle, double rate, int64_t updates) {
   if (cycle.decay_step_size == 0) return 1;
   const double size = cycle.first_step_size + cycle.second_step_size;

@@ -10,11 +10,11 @@ namespace dslaunch {
 namespace {
 
 struct Unsupported {
-  std::string_view prefix;  // beginning of model_type
+  std::string_view prefix;  // beginning of a model_type that is not supported
   const char* reason;
 };
 
-// The first entry that matches is used.
+// Model types that are not supported, with the reason. The first entry that matches is used.
 constexpr Unsupported kUnsupported[] = {
     {"gemma", "Gemma scales its embedding and its norms otherwise"},
     {"phi3", "Phi-3 has fused projections"},

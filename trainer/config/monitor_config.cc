@@ -61,8 +61,8 @@ void CheckOperations(const JsonObject& object, const std::set<std::string>& oper
   }
 }
 
-// Returns nullopt if the section is not enabled. `check` refuses what no row of the table can
-// refuse.
+// Returns the settings in a section; nullopt if the section is not enabled. `check` refuses values
+// that no single row of the table can refuse.
 template <class Config>
 std::optional<Config> ReadSection(JsonObject object, const KeyTable<Config>& table,
                                   const std::function<void(JsonObject&, Config&)>& check) {

@@ -43,7 +43,8 @@ auto FindIgnoringCase(const Map& map, const std::string& name) {
   });
 }
 
-// DeepSpeed accepts the names of its own optimizers in any case.
+// Reads the type of the optimizer. Like DeepSpeed, accepts the names of DeepSpeed's own optimizers
+// in any case.
 OptimizerType ParseType(JsonObject& object, std::string& name) {
   std::set<std::string> known;
   for (const auto& [word, type] : kOptimizers) known.insert(word);
@@ -58,12 +59,12 @@ OptimizerType ParseType(JsonObject& object, std::string& name) {
   if (const auto found = FindIgnoringCase(kOptimizers, name); found != kOptimizers.end()) {
     return found->second;
   }
-  object.Word("type", known);  // refuses the type, with a list of known ones
+  object.Word("type", known);  // throws an error that lists the known types
   object.Fail("type", "is missing; for example Adam");
 }
 
-// Refuses PyTorch's keywords that choose how, not what, to compute, and `maximize`, which changes
-// the sign.
+// Refuses PyTorch's keywords that only choose an implementation, and `maximize`, which changes the
+// sign of the gradient.
 void RefuseTorchKeywords(JsonObject& params) {
   params.RefuseUnlessOff({"foreach", "fused", "capturable", "differentiable"},
                          "selects one of PyTorch's implementations; dslaunch always uses "
@@ -124,7 +125,7 @@ KeyTable<OptimizerConfig> TrustRatioKeys() {
       NumberKey("min_coeff", &OptimizerConfig::min_coeff, {0}, "lower limit of the trust ratio")};
 }
 
-// Returns keywords that choose DeepSpeed's implementation of 1-bit optimizers, or that DeepSpeed
+// Returns the keys that choose DeepSpeed's implementation of 1-bit optimizers, or that DeepSpeed
 // does not use.
 KeyTable<OptimizerConfig> OneBitKeys() {
   return {BetasKey(),
@@ -143,7 +144,7 @@ KeyRow<OptimizerConfig> FreezeStepKey() {
                 "element of the momentum travels");
 }
 
-// Returns the keys of a type in "params", without those that all types have.
+// Returns the keys of a type in "params", without the keys that all types have.
 KeyTable<OptimizerConfig> KeysOfType(OptimizerType type) {
   switch (type) {
     case OptimizerType::kAdam:
@@ -194,8 +195,8 @@ KeyTable<OptimizerConfig> KeysOfType(OptimizerType type) {
   std::abort();
 }
 
-// Returns the keys of Adam's implementations: of the class in torch.optim, with its own keywords
-// and defaults, or of DeepSpeed's.
+// Returns the keys of one of Adam's implementations: the class in torch.optim, with its own
+// keywords and defaults, or DeepSpeed's.
 KeyTable<OptimizerConfig> AdamKeys(bool torch_adam) {
   if (torch_adam)
     return {BoolKey("amsgrad", &OptimizerConfig::amsgrad, "default false; with `torch_adam` only")};
@@ -208,7 +209,7 @@ KeyTable<OptimizerConfig> SharedKeys() {
                     "default 0; AdamW with `torch_adam`: 0.01")};
 }
 
-// Accepts DeepSpeed's keyword for how memory is freed, which does not change results.
+// Accepts DeepSpeed's keyword for freeing memory, which does not change results.
 void AcceptSetGradNone(JsonObject& params) {
   const bool set = params.Bool("set_grad_none").value_or(true);
   ExplainLastKey("only true is accepted");
@@ -228,7 +229,7 @@ void ReadAdamImplementation(JsonObject& params, OptimizerConfig& optimizer) {
                          "needs \"torch_adam\": true; DeepSpeed's fused Adam does not have it");
 }
 
-// Refuses keys and combinations of values that the type does not support.
+// Refuses keys and combinations of values that the optimizer's type does not support.
 void CheckParams(JsonObject& params, const OptimizerConfig& optimizer) {
   const bool from_torch = optimizer.type == OptimizerType::kSgd ||
                           optimizer.type == OptimizerType::kAdagrad ||

@@ -1,13 +1,14 @@
-// The section "optimizer" of an engine configuration: DeepSpeed's types, parameter names, defaults
-// and meaning. PyTorch's optimizers, which DeepSpeed passes on, have PyTorch's.
+// Defines the section "optimizer" of an engine configuration, with DeepSpeed's types, parameter
+// names, defaults and meaning. PyTorch's optimizers, which DeepSpeed calls, have PyTorch's names
+// and defaults.
 //
 //   "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.1},
 //                 "param_groups": [{"max_dims": 1, "weight_decay": 0},
 //                                  {"names": ["head.*"], "lr": 0.01}]}
 //
-// "param_groups" is an extension of dslaunch: DeepSpeed reads groups from the Python program only.
-// A parameter belongs to the first group that matches it; "names" are shell patterns, "max_dims" is
-// the largest number of dimensions of the tensor.
+// "param_groups" is an extension of dslaunch: DeepSpeed reads groups only from the Python program.
+// A parameter belongs to the first group that matches it; "names" are shell patterns, and
+// "max_dims" is the maximum number of dimensions of the tensor.
 #pragma once
 
 #include <cstdint>
@@ -35,36 +36,38 @@ struct OptimizerConfig {
     kOneBitLamb,
   };
   Type type = Type::kAdamW;
-  std::string name;  // spelled as in the recipe
+  std::string name;  // name of the type, spelled as in the recipe
   double lr = 1e-3;
   double weight_decay = 0;
-  double beta1 = 0.9, beta2 = 0.999;        // all but SGD, Adagrad, RMSprop
-  double eps = 1e-8;                        // all but SGD and Lion
-  bool bias_correction = true;              // Adam, AdamW, LAMB
-  bool amsgrad = false;                     // Adam, AdamW
-  double momentum = 0;                      // SGD, RMSprop
+  double beta1 = 0.9, beta2 = 0.999;        // used by all types except SGD, Adagrad and RMSprop
+  double eps = 1e-8;                        // used by all types except SGD and Lion
+  bool bias_correction = true;              // used by Adam, AdamW and LAMB
+  bool amsgrad = false;                     // used by Adam and AdamW
+  double momentum = 0;                      // used by SGD and RMSprop
   double dampening = 0;                     // SGD
   bool nesterov = false;                    // SGD
   double lr_decay = 0;                      // Adagrad
   double initial_accumulator_value = 0;     // Adagrad
   double alpha = 0.99;                      // RMSprop
   bool centered = false;                    // RMSprop
-  double max_coeff = 10, min_coeff = 0.01;  // LAMB, OneBitLamb: bounds of the trust ratio
+  double max_coeff = 10, min_coeff = 0.01;  // bounds of the trust ratio; for LAMB and OneBitLamb
   bool eps_inside_sqrt = false;             // LAMB
-  // OneBitAdam, OneBitLamb: number of updates with whole gradients, after which the variance is
-  // fixed.
+  // Number of updates with whole gradients, after which the variance is fixed; for OneBitAdam and
+  // OneBitLamb.
   int64_t freeze_step = 100000;
-  // ZeroOneAdam: number of updates after which the variance is fixed; number of variance updates
-  // after which the interval between them doubles; the latter also for the interval between two
-  // exchanges, in steps, and its maximum.
+  // Settings of ZeroOneAdam: the number of updates after which the variance is fixed, and the
+  // number of variance updates after which the interval between them doubles. local_step_scaler is
+  // the number of steps after which the interval between two exchanges doubles, and
+  // local_step_clipper is the maximum of that interval.
   int64_t var_freeze_step = 100000, var_update_scaler = 16;
   int64_t local_step_scaler = 32678, local_step_clipper = 16;
-  // OneBitLamb: decay of the average trust ratio, and bounds of the factor by which it is scaled
-  // later.
+  // Settings of OneBitLamb: the decay of the average trust ratio, and bounds of the factor by which
+  // the trust ratio is scaled later.
   double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
   std::vector<ParameterGroupConfig> groups;
 
-  // Whether the optimizer exchanges 1 bit for each element of its state instead of gradients.
+  // Returns whether the optimizer exchanges 1 bit for each element of its state, instead of
+  // gradients.
   bool CompressesExchanges() const {
     return type == Type::kOneBitAdam || type == Type::kZeroOneAdam || type == Type::kOneBitLamb;
   }
@@ -75,7 +78,7 @@ struct OptimizerConfig {
   }
 };
 
-// Throws TrainError kBadInput, naming the key.
+// Reads the section. Throws TrainError kBadInput, naming the key.
 OptimizerConfig ParseOptimizer(JsonObject object);
 nlohmann::ordered_json ShowOptimizer(const OptimizerConfig& optimizer);
 

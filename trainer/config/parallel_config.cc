@@ -45,7 +45,7 @@ KeyTable<ParallelConfig> OuterKeys() {
                   "default: whether there is a momentum")};
 }
 
-// Returns the keys with the names and defaults of PyTorch's PowerSGDState.
+// Returns the keys of PowerSGD, with the names and defaults of PyTorch's PowerSGDState.
 KeyTable<ParallelConfig> PowerSgdKeys() {
   return {IntKey("matrix_approximation_rank", &ParallelConfig::matrix_approximation_rank, {1},
                  "columns of the thin matrices; as all keys of this mode PyTorch's of "
@@ -63,9 +63,9 @@ KeyTable<ParallelConfig> PowerSgdKeys() {
                  "of the first matrices")};
 }
 
-// Keys that only some modes have.
+// A group of keys that only some modes have.
 struct OfMode {
-  const char* modes;  // text for messages
+  const char* modes;  // names of these modes, for messages
   KeyTable<ParallelConfig> keys;
   bool (*applies)(const ParallelConfig& parallel);
 };
@@ -90,7 +90,7 @@ const KeyTable<TensorParallelConfig>& TensorParallelKeys() {
   static const KeyTable<T> kKeys = {
       {"autotp_size",
        [](JsonObject& object, const char* key, T& tensor) {
-         // DeepSpeed's configurations use 0 for layers that are not divided.
+         // DeepSpeed's configurations use 0 for layers that are not divided, so 0 is accepted as 1.
          tensor.size = std::max<int64_t>(object.Int(key, 0, kMostParts).value_or(1), 1);
        },
        [](const T& tensor) { return tensor.size; },
@@ -103,8 +103,8 @@ const KeyTable<TensorParallelConfig>& TensorParallelKeys() {
       BoolKey("allow_across_nodes", &T::allow_across_nodes,
               "the ranks that divide a layer may be on several nodes, which exchange activations "
               "several times in each layer; not a key of DeepSpeed"),
-      // Keys for how DeepSpeed finds the layers and when it exchanges. Here the model's family
-      // decides that.
+      // In DeepSpeed these keys select how layers are found and when exchanges run. Here the
+      // model's family decides both, so the keys have no effect.
       IgnoredBool<T>("keep_module_on_host"),
       IgnoredBool<T>("tp_overlap_comm"),
       IgnoredBool<T>("vocab_parallel_lm_head")};
@@ -173,8 +173,8 @@ nlohmann::ordered_json ShowTensorParallel(const TensorParallelConfig& tensor) {
   return ShowKeys(TensorParallelKeys(), tensor);
 }
 
-// Only the groups of ranks at the first and at the last rank of the node can be partly on other
-// nodes.
+// The ranks of a node are consecutive, so only the groups of its first and last rank can extend to
+// other nodes.
 std::string PartsAcrossNodes(const TensorParallelConfig& tensor, int64_t first, int64_t count) {
   if (tensor.allow_across_nodes) return "";
   for (const int64_t edge : {first, first + count}) {

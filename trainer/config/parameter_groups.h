@@ -1,4 +1,4 @@
-// Groups of parameters with their own settings.
+// Defines groups of parameters with their own optimizer settings.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace dslaunch {
 
-// The parameters that meet all of the given conditions.
+// A group of parameters: those that meet all conditions of the group.
 struct ParameterGroupConfig {
-  std::vector<std::string> names;   // shell patterns, one of which matches the name; empty: any
-  std::optional<int64_t> max_dims;  // largest number of dimensions; 1: biases and norms
-  std::optional<double> lr;         // nullopt: the optimizer's rate
+  // Shell patterns, one of which must match the parameter's name; empty to match any name.
+  std::vector<std::string> names;
+  std::optional<int64_t> max_dims;  // maximum number of dimensions; 1 selects biases and norms
+  std::optional<double> lr;         // learning rate of the group; nullopt for the optimizer's rate
   std::optional<double> weight_decay;
 };
 
@@ -21,9 +22,9 @@ struct ParameterInfo {
   int64_t dims = 0;
 };
 
-// Returns for each parameter, frozen ones included, the index of the first group that contains it;
-// groups.size() if none does. Throws kBadInput if a group contains no parameter, because a pattern
-// with a typo would otherwise silently have no effect.
+// Returns, for each parameter, including frozen parameters, the index of the first group that
+// contains it; groups.size() if no group contains it. Throws kBadInput if a group contains no
+// parameter, because a pattern with a typo would otherwise silently have no effect.
 std::vector<size_t> AssignParameterGroups(const std::vector<ParameterGroupConfig>& groups,
                                           const std::vector<ParameterInfo>& parameters);
 

@@ -10,7 +10,8 @@ namespace dslaunch {
 namespace {
 
 constexpr int64_t kMostStages = 4096;
-constexpr size_t kMaxPatternBytes = 1000;  // std::regex reads nested groups by recursion
+// Maximum length in bytes, because std::regex reads nested groups by recursion.
+constexpr size_t kMaxPatternBytes = 1000;
 
 constexpr const char* kSchedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
 
@@ -70,7 +71,8 @@ const KeyTable<PipelineConfig>& PipelineKeys() {
               {RankOrderName(RankOrder::kPipeData), RankOrderName(RankOrder::kDataPipe)},
               "which ranks have adjacent numbers: those of one stage (`pipe_data`) or those of one "
               "replica (`data_pipe`); default pipe_data; not a key of DeepSpeed"),
-      // The way in which DeepSpeed sends activations between the stages of tensor-parallel models.
+      // These keys select how DeepSpeed sends activations between the stages of tensor-parallel
+      // models, so they have no effect here.
       IgnoredBool<P>("pipe_partitioned"),
       IgnoredBool<P>("grad_partitioned")};
   return kKeys;
@@ -90,7 +92,7 @@ std::string StagesMisfit(int64_t stages, int64_t ranks) {
 
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages) {
   PipelineConfig pipeline;
-  pipeline.stages = 0;  // the program decides
+  pipeline.stages = 0;  // 0 lets the program decide
   ReadKeys(object, PipelineKeys(), pipeline);
   object.RefuseUnknown();
   if (program_stages > 0 && pipeline.stages > 0 && pipeline.stages != program_stages) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kAnyMin = std::numeric_limits<int64_t>::min();
 
-// Reads one of DeepSpeed's names of dtypes.
+// Reads a dtype by one of DeepSpeed's names.
 std::optional<Dtype> ParseDtype(JsonObject& object, const char* key) {
   static const std::map<std::string, Dtype> kDtypes = {
       {"fp32", Dtype::kFloat32},           {"float32", Dtype::kFloat32},
@@ -52,7 +52,7 @@ LossScalerConfig StaticLossScaler(double scale) {
 
 KeyTable<LossScalerConfig> DynamicScaleKeys(int64_t least) {
   using S = LossScalerConfig;
-  constexpr int64_t kMaxScalePower = 126;  // limit of fp32
+  constexpr int64_t kMaxScalePower = 126;  // log2 of the largest scale, limited by fp32
   return {IntKey("initial_scale_power", &S::initial_scale_power,
                  {least == 1 ? 0 : kAnyMin, kMaxScalePower},
                  "the initial dynamic scale is 2 to this power"),
@@ -66,8 +66,9 @@ KeyTable<LossScalerConfig> DynamicScaleKeys(int64_t least) {
           IntKey("min_loss_scale", &S::min_loss_scale, {least}, "")};
 }
 
-// Values are checked only where they have an effect, as in DeepSpeed: disabled sections, and
-// dynamic settings beside a static scale, may hold any value of the right type.
+// Reads the settings of the loss scaler. As in DeepSpeed, values are checked only where they have
+// an effect: disabled sections, and dynamic settings with a static scale, may have any value of the
+// right type.
 LossScalerConfig ParseLossScaler(JsonObject& fp16, bool enabled) {
   LossScalerConfig scaler;
   scaler.static_scale = fp16.Number("loss_scale", 0).value_or(0);
@@ -102,8 +103,8 @@ void ParseBf16(JsonObject bf16, PrecisionConfig& precision, std::vector<std::str
   const bool on = IsEnabled(bf16);
   const bool check = bf16.Bool("check_grad_overflow").value_or(true);
   ExplainLastKey("skip a step whose gradients are not finite; default true");
-  // Selects when gradients are added to their fp32 sums. Here it is always at once, with the same
-  // result.
+  // In DeepSpeed this key selects when gradients are added to their fp32 sums. Here they are always
+  // added at once, with the same result.
   bf16.Bool("immediate_grad_update");
   ExplainLastKey(kNoEffect);
   bf16.RefuseUnlessOff({"bf16_master_weights_and_grads", "bf16_optimizer_states"},
@@ -138,7 +139,7 @@ void ParseAutocast(JsonObject autocast, PrecisionConfig& precision,
   precision.skip_overflow = *dtype == Dtype::kFloat16;
 }
 
-// Reads a number above 0, or "dynamic".
+// Reads amp.loss_scale: a number above 0, or "dynamic".
 std::optional<LossScalerConfig> ParseAmpLossScale(JsonObject& amp) {
   if (amp.TypeOf("loss_scale") == JsonType::string) {
     amp.Word("loss_scale", {"dynamic"});

@@ -16,12 +16,12 @@ constexpr int64_t kMaxUnits = int64_t{1} << 20;
   object.Fail(section, "is missing; a recipe has model, data, run and engine");
 }
 
-// Returns the error for a key that has no meaning with another key's value.
+// Returns the error for a key that has no meaning together with another key's value.
 std::string Elsewhere(const std::string& where) {
   return "is a setting of " + where + "; remove it";
 }
 
-// Returns the types of the families for which `is` returns true, for messages: "a, b or c".
+// Returns the types of the families for which `is` returns true, as text for messages: "a, b or c".
 std::string TypesOf(bool (ModelFamily::*is)() const) {
   std::string text;
   for (const ModelFamily* family : ModelFamilies()) {
@@ -32,7 +32,7 @@ std::string TypesOf(bool (ModelFamily::*is)() const) {
 
 ModelConfig ParseModel(JsonObject object) {
   std::set<std::string> types;
-  std::string known;  // "a, b and c"
+  std::string known;  // names as text for messages: "a, b and c"
   for (const ModelFamily* family : ModelFamilies()) {
     types.insert(family->type());
     const bool last = family == ModelFamilies().back();
@@ -155,7 +155,8 @@ KeyTable<RunConfig> ExportKeys() {
                   "them")};
 }
 
-// Reads the keys of models that can continue a text, and of models that transformers knows.
+// Reads keys that only some families support: keys for continuing a text, and keys for models that
+// transformers supports.
 void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& run) {
   ReadKeysIf(
       family.TakesTokens(), object, TextKeys(), run,
@@ -205,7 +206,7 @@ std::optional<ProfileConfig> ParseProfile(JsonObject object) {
   return profile;
 }
 
-// Names that results of evaluations already use.
+// Names that the results of evaluations already use, so that a metric cannot have them.
 const std::set<std::string> kResultNames = {"loss",       "accuracy", "correct", "samples",
                                             "perplexity", "tokens",   "step",    "epoch",
                                             "attempt",    "event"};
@@ -265,14 +266,15 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   return run;
 }
 
-// Returns the optimizer for a recipe without one; DeepSpeed leaves this case to the program.
+// Returns the optimizer for a recipe without an optimizer. DeepSpeed leaves this case to the
+// program.
 OptimizerConfig DefaultOptimizer() {
   OptimizerConfig optimizer;
   optimizer.name = "AdamW";
   return optimizer;
 }
 
-// Reads the section, or the content of the file that the launcher has put in its place;
+// Reads the section "engine", or the content of the file by which the launcher has replaced it;
 // engine_source then has the file's name.
 EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, const ModelConfig& model,
                          int64_t ranks) {
@@ -299,7 +301,7 @@ EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, const
   return config;
 }
 
-// Returns the configuration in each precision, whatever precision it has itself.
+// Returns the engine's configuration in each precision, regardless of its own precision.
 std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
                                              const std::string& source, const ModelConfig& model,
                                              int64_t ranks) {

@@ -1,5 +1,5 @@
-// A recipe: what to train, on what, for how long and with which engine settings. Users write YAML;
-// the launcher hands it over as JSON.
+// Defines the recipe of a run: its model, data, length and engine settings. Users write YAML, which
+// the launcher converts to JSON.
 //
 //   {"model":  {"type": a family of trainer/families, ...},
 //    "data":   {"type": "idx" | "cifar" | "image_folder" | "csv" | "tokens" | "text" | "plugin",
@@ -28,57 +28,75 @@
 
 namespace dslaunch {
 
-// A metric that the user has written (dslaunch/plugin.h).
+// A metric from a plugin (dslaunch/plugin.h).
 struct MetricConfig {
-  std::string name;    // name of an entry of run.metrics
-  std::string plugin;  // run.metrics_plugin; default: the library of the data set, or of the model
-  std::string params;  // run.metrics_params.NAME as JSON text, default "{}"; the plugin reads it
+  std::string name;  // entry of run.metrics
+  // Path of the library (run.metrics_plugin); by default the library of the data set, or of the
+  // model.
+  std::string plugin;
+  // JSON text of run.metrics_params.NAME, which the plugin reads; by default "{}".
+  std::string params;
 };
 
-// run.profile. The presence of the section enables it, unless it has "enabled": false.
+// Settings of run.profile. The presence of the section enables profiling, unless the section has
+// "enabled": false.
 struct ProfileConfig {
   bool enabled = true;
-  int64_t wait = 1;    // optimizer steps at the start that are not profiled
-  int64_t warmup = 1;  // following steps that warm the profiler up
-  int64_t active = 3;  // following steps that are recorded
+  int64_t wait = 1;    // number of optimizer steps at the start that are not profiled
+  int64_t warmup = 1;  // number of following steps that warm up the profiler
+  int64_t active = 3;  // number of following steps that are recorded
   ProfileSort sort_by = ProfileSort::kSelfTime;
-  int64_t rows = 20;  // rows of the printed table
+  int64_t rows = 20;  // number of rows in the printed table
 };
 
 struct RunConfig {
-  DeviceKind device = DeviceKind::kAuto;  // "auto" | "cuda" | "cpu"
-  std::optional<int64_t> epochs;          // training needs epochs or steps
-  std::optional<int64_t> steps;           // optimizer steps
+  DeviceKind device = DeviceKind::kAuto;  // device of the ranks: "auto", "cuda" or "cpu"
+  std::optional<int64_t> epochs;          // number of epochs; training needs either epochs or steps
+  std::optional<int64_t> steps;           // number of optimizer steps
   uint64_t seed = 0;
-  // Optimizer steps between evaluations; there is always an evaluation at the end.
+  // Number of optimizer steps between evaluations. The end of the run is always evaluated.
   std::optional<int64_t> eval_every;
-  // Metrics of a plugin, which evaluations compute besides the loss.
+  // Metrics of a plugin, which evaluations compute in addition to the loss.
   std::vector<MetricConfig> metrics;
-  std::string metrics_jsonl;  // file to which rank 0 appends an object for each step; empty: none
-  // Optimizer steps between copies of each rank's state in the memory of its node; 0: no copies.
+  // File to which rank 0 appends a JSON object for each step; empty to write no file.
+  std::string metrics_jsonl;
+  // Number of optimizer steps between copies of each rank's state in the memory of its node; 0 to
+  // make no copies.
   int64_t memory_checkpoint = 0;
-  std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it
-  std::optional<int64_t> save_every;  // optimizer steps; there is always a checkpoint at the end
-  std::string resume = "auto";        // "auto", "none", or a tag such as "step_000120"
-  int64_t keep_checkpoints = 2;   // number of checkpoints kept of one run; older ones are removed
-  bool async_save = false;        // steps wait for a copy in memory only, not for the disk
-  bool load_module_only = false;  // start at step 1 with the weights of a checkpoint
-  std::string resume_from;        // start from this checkpoint, which may be another program's
-  std::string init_weights;       // a safetensors file or a folder with model.safetensors
-  std::string export_hf;          // folder for config.json and model.safetensors
-  std::string trace;              // folder for a Chrome trace of each rank; empty: no traces
-  std::optional<double> time_limit_s;  // time after which to finish the step, save and exit with 85
-  double collective_timeout_s = 600;   // limit of a wait for other ranks
-  bool deterministic = false;  // whether to use only algorithms whose results repeat bit by bit
-  bool tf32 = false;           // whether fp32 products on GPUs round their factors to TF32
-  // Peak rate of one rank's hardware, for mfu in the metrics; nullopt: from a table of GPU names.
+  // Folder of checkpoints, which all nodes share; empty to save none. The next five settings
+  // require it.
+  std::string checkpoint_dir;
+  // Number of optimizer steps between checkpoints. A checkpoint is always saved at the end.
+  std::optional<int64_t> save_every;
+  std::string resume = "auto";  // "auto", "none", or a tag such as "step_000120"
+  // Number of checkpoints of a run that are kept; older checkpoints are removed.
+  int64_t keep_checkpoints = 2;
+  // True if steps wait only for a copy in memory, not for the disk.
+  bool async_save = false;
+  bool load_module_only = false;  // true to start at step 1 with the weights of a checkpoint
+  std::string resume_from;  // checkpoint to start from, which another program may have written
+  // Initial weights: a safetensors file, or a folder with model.safetensors.
+  std::string init_weights;
+  // Folder to which config.json and model.safetensors are written at the end.
+  std::string export_hf;
+  std::string trace;  // folder for a Chrome trace of each rank; empty to write no traces
+  // Time in seconds after which the run finishes its step, saves and exits with 85.
+  std::optional<double> time_limit_s;
+  double collective_timeout_s = 600;  // time limit in seconds of a wait for other ranks
+  // True to use only algorithms whose results are bitwise reproducible.
+  bool deterministic = false;
+  // True if products in fp32 on GPUs round their factors to TF32.
+  bool tf32 = false;
+  // Peak rate of one rank's hardware, for mfu in the metrics. If nullopt, the rate is looked up in
+  // a table of GPU names.
   std::optional<double> peak_tflops;
   std::optional<ProfileConfig> profile;
-  std::optional<int64_t> check_replicas_every;  // steps between comparisons of the ranks' weights
-  // "micro_batch": every micro-batch's mean has equal weight, as in DeepSpeed. "tokens", or
-  // "samples" for data without tokens: every token or sample of the global batch has equal weight.
-  bool normalize_by_targets =
-      false;  // run.loss_normalization: "micro_batch" | "tokens" | "samples"
+  // Number of steps between comparisons of the ranks' weights; nullopt to compare never.
+  std::optional<int64_t> check_replicas_every;
+  // How losses are averaged. "micro_batch": every micro-batch's mean has equal weight, as in
+  // DeepSpeed. "tokens", or "samples" for data without tokens: every token or sample of the global
+  // batch has equal weight.
+  bool normalize_by_targets = false;  // set by run.loss_normalization: "micro_batch" gives false
 
   enum class Mode {
     kTrain,
@@ -89,24 +107,31 @@ struct RunConfig {
     kComparePrecision,
     kTrial
   };
-  // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |
-  // "compare_precision" | "trial"
+  // Value of run.mode: "train", "evaluate", "predict", "plan_memory", "plan_pipeline",
+  // "compare_precision" or "trial".
   Mode mode = Mode::kTrain;
-  // plan_memory: number of ranks, and maximum on a node; nullopt: the job's numbers.
+  // Number of ranks to plan for, and their maximum number on a node; for plan_memory. If nullopt,
+  // the job's numbers are used.
   std::optional<int64_t> ranks, ranks_per_node;
-  std::string pipeline_svg;  // plan_pipeline: SVG file for the drawing; empty: no file
-  std::string predictions;   // predict: JSON lines file for the output; empty: stdout
-  // For models that take tokens:
-  std::string tokenizer;  // folder with tokenizer.json; empty: init_weights, or tokens are bytes
-  std::string eval_file;  // evaluate: JSON lines of documents or questions; empty: the data
-  std::string prompt;     // predict: text that the model continues
-  std::string prompts;    // predict: JSON lines of such texts; not together with `prompt`
+  // File for the drawing in SVG, for plan_pipeline; empty to write no file.
+  std::string pipeline_svg;
+  std::string predictions;  // JSON lines file for the output of predict; empty for stdout
+  // The fields up to `stop` are for models that take tokens.
+
+  // Folder with tokenizer.json. If empty, init_weights is used, or tokens are bytes.
+  std::string tokenizer;
+  // JSON lines file of documents or questions to evaluate; empty to evaluate the data.
+  std::string eval_file;
+  std::string prompt;   // text that the model continues, for predict
+  std::string prompts;  // JSON lines file of such texts, for predict; excludes `prompt`
   int64_t max_new_tokens = 128;
-  double temperature = 1.0;       // 0: always the most likely token
-  int64_t top_k = 0;              // number of most likely tokens to choose from; 0: all
-  double top_p = 1.0;             // total probability of the tokens to choose from; 1: all
-  std::vector<std::string> stop;  // strings at which a text ends; they are not part of it
-  // Whether the run evaluates or continues texts other than the data.
+  double temperature = 1.0;  // 0 to always choose the most likely token
+  int64_t top_k = 0;         // number of most likely tokens to choose from; 0 for all
+  double top_p = 1.0;        // total probability of the tokens to choose from; 1 for all
+  // Strings at which a text ends, and which are not part of the text.
+  std::vector<std::string> stop;
+  // Returns whether the run evaluates or continues texts from other sources than the section
+  // "data".
   bool has_own_texts() const {
     return mode == Mode::kEvaluate ? !eval_file.empty()
                                    : mode == Mode::kPredict && !(prompt.empty() && prompts.empty());
@@ -115,22 +140,22 @@ struct RunConfig {
 
 struct Recipe {
   ModelConfig model;
-  std::string model_text;  // the section `model` as JSON
-  // Model, data, engine and seed as JSON. Runs with the same text are the same run, even if one is
-  // longer or saves elsewhere.
+  std::string model_text;  // JSON text of the section `model`
+  // Model, data, engine and seed as JSON. Runs with the same identity are the same run, even if one
+  // is longer or saves into another folder.
   std::string identity;
   DataConfig data;
   RunConfig run;
   EngineConfig engine;
-  // The adapters that are trained, while all other parameters are frozen. nullopt: the model is
-  // trained.
+  // Adapters that are trained while all other parameters are frozen. If nullopt, the model itself
+  // is trained.
   std::optional<LoraConfig> lora;
-  // compare_precision: the engine in fp32, bf16 and fp16.
+  // The engine in fp32, bf16 and fp16, for compare_precision.
   std::vector<EngineConfig> engines;
 };
 
-// Read a recipe, or only its section "model". `ranks` is the world size; run.ranks has priority.
-// Throw TrainError kBadInput, naming `source` and the key.
+// Reads a recipe, or only its section "model". `ranks` is the world size; run.ranks has priority.
+// Throws TrainError kBadInput, naming `source` and the key.
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source);
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);
 

@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-// Refuses to compare weights that differ between ranks by design.
+// Refuses to compare weights if they differ between ranks by design.
 void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
   const char* const key = "check_replicas_every";
   if (engine.zero.stage == 3) {
@@ -30,7 +30,7 @@ void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// Refuses settings that need all ranks in each step, because with staleness ranks make steps
+// Refuses settings that need all ranks in each step. With staleness, ranks complete steps
 // independently.
 void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
@@ -48,7 +48,8 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   }
 }
 
-// Checks how ranks that divide layers are placed on nodes. Plans need no other ranks.
+// Checks how ranks that divide layers are placed on nodes. Plans need no other ranks, so they are
+// not checked.
 void CheckNodes(const Recipe& recipe, const std::vector<int>& ranks_of_nodes) {
   using Mode = RunConfig::Mode;
   if (recipe.run.mode == Mode::kPlanMemory || recipe.run.mode == Mode::kPlanPipeline) return;
@@ -84,7 +85,7 @@ void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
   }
 }
 
-// Refuses a run that lacks what its mode needs, and keys of other modes.
+// Refuses a run that lacks keys that its mode requires, or that has keys of other modes.
 void CheckMode(JsonObject& object, const RunConfig& run) {
   using Mode = RunConfig::Mode;
   const bool trains =
@@ -138,7 +139,8 @@ void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
   }
 }
 
-// Converts the trainer's exceptions to values, because the launcher uses no exceptions.
+// Returns the problem of a recipe. The launcher uses no exceptions, so the trainer's exceptions are
+// converted to values.
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks,
                                          const std::vector<int>& ranks_of_nodes) {
   try {

@@ -8,7 +8,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every key may be null, which means the same as omitting it.
+// Returns `schema` extended by null. Every key may be null, which means the same as omitting the
+// key.
 Json OrNull(Json schema) {
   if (schema.contains("enum")) {
     schema["enum"].push_back(nullptr);
@@ -26,7 +27,7 @@ Json SectionSchema() {
           {"additionalProperties", false}};
 }
 
-// Returns the schema of a key's value: one of its kinds must match.
+// Returns the schema of a key's value, which must match one of the schemas of the key.
 Json ValueSchema(const ReferenceKey& key) {
   Json kinds = Json::array();
   for (const std::string& schema : key.schemas) kinds.push_back(OrNull(Json::parse(schema)));
@@ -44,7 +45,7 @@ Json ValueSchema(const ReferenceKey& key) {
   return value;
 }
 
-// Returns the object with the keys of the section `path`: "engine.optimizer.param_groups[]".
+// Returns the schema object of the section `path`, such as "engine.optimizer.param_groups[]".
 Json& SectionOf(Json& root, std::string_view path) {
   Json* at = &root;
   while (!path.empty()) {

@@ -12,7 +12,7 @@ constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr char kFraction[] = "fraction of the optimizer's learning rate";
 constexpr char kNeeded[] = "is missing; this schedule needs it";
 
-// Reads total_num_steps; 0 for "auto", which FitToRun replaces.
+// Returns the row for total_num_steps; "auto" is read as 0, which FitToRun replaces.
 template <class Schedule>
 KeyRow<Schedule> TotalStepsKey() {
   return Required<Schedule>({"total_num_steps",
@@ -36,7 +36,7 @@ KeyTable<Schedule> WarmupKeys() {
                                  WordKey("warmup_type", &Warmup::linear, {"log", "linear"}, "")});
 }
 
-// Return the keys of each schedule in "params"; the argument only selects the schedule.
+// Returns the keys of a schedule in "params". The argument only selects the schedule.
 KeyTable<ConstantLr> ScheduleKeys(const ConstantLr&) { return {}; }
 
 KeyTable<WarmupLr> ScheduleKeys(const WarmupLr&) {
@@ -123,7 +123,7 @@ LrSchedule ReadSchedule(JsonObject& params) {
   return ReadKeys(params, ScheduleKeys(Schedule()));
 }
 
-// Keys of the step to resume from in the constructors of DeepSpeed and PyTorch.
+// Keys for the step to resume from, in the constructors of DeepSpeed and PyTorch.
 constexpr char kDeepSpeedStart[] = "last_batch_iteration";
 constexpr char kTorchStart[] = "last_epoch";
 
@@ -159,7 +159,8 @@ void CompleteCycle(const JsonObject& params, const OptimizerConfig& optimizer, O
   }
 }
 
-// A checkpoint has the step to resume from, so only -1, the start, is accepted.
+// Accepts only -1, the start. PyTorch and DeepSpeed take the step to resume from from this key, but
+// here a checkpoint supplies it.
 void AcceptStart(JsonObject& params, const char* key) {
   const int64_t start = params.Int(key, -1).value_or(-1);
   ExplainLastKey("only -1 is accepted: the position of a resumed run comes from its checkpoint");
@@ -169,7 +170,7 @@ void AcceptStart(JsonObject& params, const char* key) {
   }
 }
 
-// Whether a group's own learning rate has any effect.
+// Returns whether a parameter group's own learning rate has any effect.
 bool UsesOptimizersLr(const LrSchedule& schedule) {
   if (const auto* warmup = std::get_if<WarmupLr>(&schedule)) return !warmup->max_lr;
   return !std::holds_alternative<WarmupDecayLr>(schedule) &&
@@ -192,7 +193,7 @@ void FitToRun(SchedulerConfig& scheduler, int64_t steps) {
 std::string WarmupRemark(const SchedulerConfig& scheduler, double lr,
                          std::optional<int64_t> steps) {
   const Warmup* warmup = nullptr;
-  int64_t length = 0;  // steps of the schedule; 0 if unlimited
+  int64_t length = 0;  // number of steps in the schedule; 0 if unlimited
   if (const auto* const only = std::get_if<WarmupLr>(&scheduler.schedule)) {
     warmup = &only->warmup;
   } else if (const auto* const decay = std::get_if<WarmupDecayLr>(&scheduler.schedule)) {

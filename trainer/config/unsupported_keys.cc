@@ -13,7 +13,8 @@ struct UnsupportedKey {
   const char* why;
 };
 
-// Keys that are accepted as null, false, {} and {"enabled": false}.
+// Keys that are accepted only with a value that turns them off: null, false, {} or {"enabled":
+// false}.
 const UnsupportedKey kUnsupported[] = {
     {"autotuning",
      "is DeepSpeed's search for a configuration; remove it, and run dslaunch tune RECIPE"},
@@ -36,15 +37,15 @@ const UnsupportedKey kUnsupported[] = {
 
 struct StandardKey {
   const char* key;
-  const char* standard;  // DeepSpeed's default, as JSON
-  const char* why;       // follows "is VALUE, but "
+  const char* standard;  // default of DeepSpeed, as JSON
+  const char* why;       // reason, which follows "is VALUE, but " in the message
 };
 
 constexpr char kMonitor[] =
     "it is an external service; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
 
-// Keys that are accepted with DeepSpeed's default. A section with "enabled": false may have any
-// other value.
+// Keys that are accepted only with DeepSpeed's default. A section with "enabled": false may have
+// any other values.
 const StandardKey kStandard[] = {
     {"comet",
      R"({"enabled": false, "samples_log_interval": 100, "project": null, "workspace": null,
@@ -90,7 +91,7 @@ void RefuseUnsupportedKeys(JsonObject& engine) {
   for (const StandardKey& item : kStandard) {
     engine.RefuseUnlessStandard(item.key, json::parse(item.standard), item.why);
   }
-  // Keys that choose how DeepSpeed works, and change no result.
+  // These keys select how DeepSpeed works and do not change results, so they are ignored.
   for (const char* key :
        {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"}) {
     (void)engine.Bool(key);

@@ -1,12 +1,14 @@
-// Keys of DeepSpeed's configuration that dslaunch does not support. Values that turn them off are
-// accepted, because configurations often contain DeepSpeed's defaults; others are refused by name.
+// Refuses keys of DeepSpeed's configuration that dslaunch does not support. Configurations often
+// contain DeepSpeed's defaults, so values that turn such keys off are accepted; other values are
+// refused by name.
 #pragma once
 
 namespace dslaunch {
 
 class JsonObject;
 
-// Throws TrainError kBadInput with the key, the reason and the remedy.
+// Refuses unsupported keys in `engine`. Throws TrainError kBadInput with the key, the reason and
+// the remedy.
 void RefuseUnsupportedKeys(JsonObject& engine);
 
 }  // namespace dslaunch

@@ -5,8 +5,9 @@
 namespace dslaunch {
 namespace {
 
-// DeepSpeed's fields have names without "stage3_", which it accepts as well. Returns the name that
-// `object` has; `key` if it has neither, or if `key` begins otherwise.
+// Returns the name that `object` uses for a key. DeepSpeed's fields have names without "stage3_",
+// which DeepSpeed accepts as well. Returns `key` if the object has neither name, or if `key` does
+// not begin with "stage3_". Throws if the object has both names.
 const char* Stage3Name(const JsonObject& object, const char* key) {
   constexpr std::string_view kPrefix = "stage3_";
   if (!std::string_view(key).starts_with(kPrefix)) return key;
@@ -18,7 +19,7 @@ const char* Stage3Name(const JsonObject& object, const char* key) {
   return field;
 }
 
-// A key of which only DeepSpeed's default is accepted. It belongs to an extension of ZeRO that
+// A key of which only DeepSpeed's default is accepted. The key belongs to an extension of ZeRO that
 // dslaunch does not have, or to DeepSpeed's implementation.
 struct FixedKey {
   const char* key;
@@ -91,7 +92,8 @@ const KeyTable<ZeroConfig>& ZeroKeys() {
   return kKeys;
 }
 
-// Returns keys that choose among DeepSpeed's implementations, or request what dslaunch always does.
+// Returns the keys that select one of DeepSpeed's implementations, or request behavior that
+// dslaunch always has.
 const KeyTable<ZeroConfig>& KeysWithoutEffect() {
   using Z = ZeroConfig;
   static const KeyTable<Z> kKeys = {IgnoredBool<Z>("elastic_checkpoint"),
@@ -149,8 +151,8 @@ Offload ReadOffload(JsonObject object, const KeyTable<Offload>& table) {
   return offload;
 }
 
-// Reads cpu_offload and cpu_offload_param, the older names of an offload to the CPU without
-// settings.
+// Reads cpu_offload or cpu_offload_param, the older names of an offload to the CPU, which have no
+// further settings.
 void ReadOldOffload(JsonObject& object, const char* key, const char* section, Offload& offload,
                     const char* meaning) {
   const bool on = object.Bool(key).value_or(false);

@@ -1,4 +1,4 @@
-// The section "zero_optimization" of an engine configuration.
+// Defines the section "zero_optimization" of an engine configuration.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ enum class OffloadDevice { kNone, kCpu, kNvme };
 
 // Settings of ZeRO. Sizes are numbers of elements.
 struct ZeroConfig {
-  int stage = 0;  // 0: nothing sharded; 1: optimizer states; 2: gradients too; 3: parameters too
+  // States to shard. 0: none; 1: optimizer states; 2: also gradients; 3: also parameters.
+  int stage = 0;
   bool contiguous_gradients = true;
   bool reduce_scatter = true;
   int64_t reduce_bucket_size = 500'000'000;
@@ -24,7 +25,7 @@ struct ZeroConfig {
   bool ignore_unused_parameters = true;
   bool overlap_comm = true;
   int64_t sub_group_size = 1'000'000'000;
-  // Settings of stage 3, whose keys begin with stage3_.
+  // The following settings are for stage 3; their keys begin with stage3_.
   int64_t prefetch_bucket_size = 50'000'000;
   int64_t param_persistence_threshold = 100'000;
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
@@ -34,15 +35,15 @@ struct ZeroConfig {
 
   struct Offload {
     OffloadDevice device = OffloadDevice::kNone;
-    std::string nvme_path;  // folder for kNvme
+    std::string nvme_path;  // folder for the device kNvme
     bool pin_memory = true;
-    double ratio = 1.0;  // offloaded share of the optimizer's state
+    double ratio = 1.0;  // fraction of the optimizer's state that is offloaded
   };
   Offload offload_optimizer;
   Offload offload_param;
 };
 
-// Throws TrainError kBadInput.
+// Reads the section. Throws TrainError kBadInput, naming the key.
 ZeroConfig ParseZero(JsonObject object);
 nlohmann::ordered_json ShowZero(const ZeroConfig& zero);
 

@@ -1,5 +1,5 @@
-// An error in a configuration, kept in parts, so that a caller that knows the lines of the keys can
-// add the line.
+// Defines the error for a configuration. The error keeps its parts, so that a caller that has the
+// lines of the keys can add the line.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace dslaunch {
 
-// kBadInput; what() is "<source>: <message>".
+// An error with code kBadInput whose what() is "<source>: <message>".
 class ConfigError : public TrainError {
  public:
-  // `key` is the path of the key in the source, "optimizer.param_groups[0].lr"; empty if the error
-  // is about the whole text. `message` names the key too.
+  // Creates an error. `key` is the path of the key in the source, such as
+  // "optimizer.param_groups[0].lr"; empty if the error is about the whole text. `message` names the
+  // key too.
   ConfigError(const std::string& source, std::string key, std::string message)
       : TrainError(ExitCode::kBadInput, source + ": " + message),
         source_(source),

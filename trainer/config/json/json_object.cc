@@ -18,7 +18,7 @@ constexpr int kMaxDepth = 64;
 constexpr size_t kMaxReasonBytes = 400;
 constexpr size_t kMaxPlaceBytes = 400;
 
-// Returns the edit distance between two words; swapping neighbours is one edit.
+// Returns the edit distance between two words. Swapping two neighboring characters is one edit.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -41,7 +41,7 @@ std::string NumberText(double value) {
   return text;
 }
 
-// Returns nullopt for a value that is not a whole number or does not fit.
+// Returns the value as an integer; nullopt if it is not a whole number or does not fit.
 std::optional<int64_t> AsWhole(const json& value) {
   constexpr double kMaxExact = 9007199254740992.0;  // 2^53
   if (value.is_number_float()) {
@@ -57,15 +57,16 @@ std::optional<int64_t> AsWhole(const json& value) {
   return value.get<int64_t>();
 }
 
-// Returns the value as it is in the file, shortened if it is long.
+// Returns the value as it is written in the file, shortened if it is long.
 std::string Shown(const json& value) {
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 40)
-    return SanitizeForTerminal(text.substr(0, 40)) + "...";  // may cut a multi-byte character
+    return SanitizeForTerminal(text.substr(0, 40)) + "...";  // may split a multi-byte character
   return SanitizeForTerminal(text);
 }
 
-// Returns a key's path for messages. Its words are from the file, so they may have any content.
+// Returns a key's path for messages. The path's words are from the file, so they may have any
+// content.
 std::string ShownPlace(const std::string& path) {
   if (path.size() > kMaxPlaceBytes)
     return SanitizeForTerminal(path.substr(0, kMaxPlaceBytes)) + "...";
@@ -78,7 +79,8 @@ std::string Listed(const std::set<std::string>& words) {
   return list;
 }
 
-// Returns the known word that another program calls `word`, or that `word` misspells.
+// Returns the known word for which `word` is another program's name or a misspelling; nullopt if
+// there is none.
 std::optional<std::string> WhatIsMeant(std::string_view word, const std::set<std::string>& known) {
   const std::optional<std::string> other = NameHere(word, known);
   return other ? other : DidYouMean(word, known);
@@ -95,7 +97,7 @@ json BoundedSchema(const char* type, T min, T max) {
   return schema;
 }
 
-// Returns "`a`, `b` or `c`".
+// Returns the words as a choice: "`a`, `b` or `c`".
 std::string ChoiceText(const std::set<std::string>& words) {
   std::string text;
   size_t left = words.size();
@@ -111,7 +113,8 @@ std::string ChoiceText(const std::set<std::string>& words) {
 json ParseJson(const std::string& text, const std::string& source, JsonComments comments) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   const size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  std::vector<std::set<std::string>> keys;  // keys of the objects being read, outermost first
+  // Keys of the objects that are being read, outermost object first.
+  std::vector<std::set<std::string>> keys;
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
       throw ConfigError(source, "",
@@ -131,7 +134,8 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
-    // The parser's message quotes the text, which may have any length and content.
+    // The parser's message quotes the text, which may have any length and content, so the message
+    // is cut and sanitized.
     throw ConfigError(source, "",
                       "not valid JSON: " + SanitizeForTerminal(reason.substr(0, kMaxReasonBytes)));
   }

@@ -1,4 +1,4 @@
-// Strict reading of a JSON configuration: keys that no getter reads are errors.
+// Reads a JSON configuration strictly: keys that no getter reads are errors.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,35 @@ namespace dslaunch {
 
 enum class JsonLists { kNotEmpty, kMayBeEmpty };
 
-enum class JsonComments { kAccept, kRefuse };  // such as this one, and /* */
+enum class JsonComments { kAccept, kRefuse };  // comments such as this one, and /* */
 
-enum class WordCase { kExact, kAny };  // kAny: as DeepSpeed reads some words
+enum class WordCase { kExact, kAny };  // kAny ignores case, as DeepSpeed does for some words
 
 using JsonType = nlohmann::json::value_t;
 
-// Parses a text, which `source` names in messages. Throws kBadInput for malformed text, a key given
-// twice and more than 64 levels.
+// Parses a text, which `source` names in messages. Throws kBadInput for malformed text, for a key
+// that is given twice, and for more than 64 nested levels.
 nlohmann::json ParseJson(const std::string& text, const std::string& source,
                          JsonComments comments = JsonComments::kAccept);
 
-// Returns the numeric values of a JSON object by name. `source` and errors as in ParseJson.
+// Returns the numeric values of a JSON object by name. `source` and the errors are those of
+// ParseJson.
 std::map<std::string, double> NumbersOf(const std::string& text, const std::string& source);
 
-// Returns the known word closest to `word`, if it is close enough for `word` to be a typing error.
+// Returns the known word that is closest to `word`; nullopt if no known word is so close that
+// `word` may be a misspelling of it.
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);
 
 // A view of an object inside a parsed configuration. Getters return nullopt for a key that is
-// absent or null. For a value of the wrong type or out of range they throw kBadInput, a ConfigError
-// with the full path of the key.
+// absent or null. If a value has the wrong type or is out of range, they throw a ConfigError
+// (kBadInput) with the full path of the key.
 class JsonObject {
  public:
-  // `path` is the path of the object for messages: "", "engine", "engine.optimizer". `json` must
-  // outlive this.
+  // Creates a view of `json`, which must outlive the view. `path` is the path of the object for
+  // messages, such as "" or "engine.optimizer".
   JsonObject(const nlohmann::json& json, std::string source, std::string path);
 
-  // A whole number, also in the form 5e8, as people write bucket sizes.
+  // Returns a whole number. The form 5e8 is accepted too, because it is common for bucket sizes.
   std::optional<int64_t> Int(const char* key, int64_t min,
                              int64_t max = std::numeric_limits<int64_t>::max());
   std::optional<double> Number(const char* key, double min,
@@ -49,33 +51,34 @@ class JsonObject {
   std::optional<std::vector<double>> Numbers(const char* key, size_t count, double min, double max);
   std::optional<bool> Bool(const char* key);
   std::optional<std::string> String(const char* key);
-  // A text, or a whole number that is returned as text.
+  // Returns a string, or the text of a whole number.
   std::optional<std::string> StringOrInt(const char* key);
-  bool Has(const char* key) const;         // true if the key is given and not null
-  JsonType TypeOf(const char* key) const;  // JsonType::null if the key is absent
-  // A string that is one of `words`. With kAny, `words` and the result are in lower case.
+  bool Has(const char* key) const;         // returns whether the key is given and not null
+  JsonType TypeOf(const char* key) const;  // returns JsonType::null if the key is absent
+  // Returns a string that is one of `words`. With kAny, `words` and the result are in lower case.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words,
                                   WordCase words_case = WordCase::kExact);
-  // Sections. `meaning`: see ExplainLastKey.
+  // Returns a section. See ExplainLastKey for `meaning`.
   std::optional<JsonObject> Object(const char* key, const char* meaning = "");
   // Returns a view of `json` with this object's path in messages. `json` must outlive the view.
   JsonObject Over(const nlohmann::json& json) const { return JsonObject(json, source_, path_); }
   const nlohmann::json& value() const { return json_; }
-  // An object as JSON text, whose keys are not checked; "{}" if it is absent or null.
+  // Returns an object as JSON text, whose keys are not checked; "{}" if the key is absent or null.
   std::string ObjectText(const char* key);
-  // An object, without keys if it is absent or null.
+  // Returns an object, which has no keys if the key is absent or null.
   JsonObject ObjectOrEmpty(const char* key, const char* meaning = "");
-  // Lists; empty if the key is absent or null. An empty list is refused, unless the getter allows
-  // it.
+  // Returns a list, which is empty if the key is absent or null. An empty list in the configuration
+  // is refused, unless the getter allows it.
   std::vector<JsonObject> Objects(const char* key);
   std::vector<std::string> Strings(const char* key, JsonLists lists = JsonLists::kNotEmpty);
 
-  // For keys of other programs that this one does not support: accepts values that turn the key off
-  // (null, false, {}, {"enabled": false}) and throws kBadInput with `why` for others.
+  // Handles keys of other programs that dslaunch does not support. Accepts values that turn a key
+  // off (null, false, {}, {"enabled": false}) and throws kBadInput with `why` for any other value.
   void RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why);
-  // Like RefuseUnlessOff, for a key of which only the value `standard` is accepted. An object is
-  // compared key by key, and keys that `standard` lacks are unknown. If `standard` has {"enabled":
-  // false} and the object is not enabled, its other values are ignored.
+  // Handles a key of which only the value `standard` is accepted, and throws kBadInput with `why`
+  // for any other value. An object is compared key by key, and keys that `standard` lacks are
+  // unknown. If `standard` has {"enabled": false} and the object is not enabled, its other values
+  // are ignored.
   void RefuseUnlessStandard(const char* key, const nlohmann::json& standard,
                             const std::string& why);
 
@@ -85,9 +88,9 @@ class JsonObject {
   // Throws kBadInput for every key that no getter has read. Call it last.
   void RefuseUnknown() const;
 
-  // Throws kBadInput: "<source>: <path of key> <problem>".
+  // Throws kBadInput with the message "<source>: <path of key> <problem>".
   [[noreturn]] void Fail(const std::string& key, const std::string& problem) const;
-  // Throws kBadInput for the object: "<source>: <path>: <problem>".
+  // Throws kBadInput for the object, with the message "<source>: <path>: <problem>".
   [[noreturn]] void FailWhole(const std::string& problem) const;
 
  private:

@@ -9,8 +9,8 @@ namespace {
 
 thread_local KeyRecord* current = nullptr;
 
-// Bounds above this exist only to keep sums from overflowing, so docs/reference does not mention
-// them.
+// Largest bound that docs/reference mentions. Larger bounds exist only to keep sums from
+// overflowing.
 constexpr int64_t kMostShown = int64_t{1} << 31;
 
 std::string Printed(double value) {
@@ -26,7 +26,7 @@ std::string Bounded(const std::string& what, const std::optional<std::string>& m
   return max ? what + ", at most " + *max : what;
 }
 
-// Removes numbers in brackets: "groups[2].lr" -> "groups[].lr".
+// Removes numbers in brackets from a path: "groups[2].lr" becomes "groups[].lr".
 std::string WithoutIndexes(const std::string& path) {
   std::string text;
   bool inside = false;

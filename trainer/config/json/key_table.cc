@@ -3,7 +3,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns "1e-5" where JSON has 1e-05, words without quotation marks, and "0.9, 0.999" for a list.
+// Returns a default value as text: "1e-5" rather than 1e-05, words without quotation marks, and
+// "0.9, 0.999" for a list.
 std::string DefaultText(const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_array()) {

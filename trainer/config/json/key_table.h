@@ -1,7 +1,7 @@
-// Describes the keys of a section as a table. A row is the only place where a key is written: its
-// name, the member that holds its value, the values that it may have, and its meaning. The reader,
+// Describes the keys of a section as a table. A row has everything about a key: its name, the
+// member that holds its value, the values that it may have, and its meaning. The reader,
 // descriptions of a configuration (dump_state, the comparison of ranks), docs/reference, `dslaunch
-// recipe explain` and the JSON Schema follow from it.
+// recipe explain` and the JSON Schema are derived from the table.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct KeyRow {
   const char* key;
   // Reads the key into the settings, which do not change if the key is absent. Throws ConfigError.
   std::function<void(JsonObject& object, const char* key, Settings& settings)> read;
-  // Returns the value as JSON, null for none. If empty, the value has no effect and is not
-  // described.
+  // Returns the value as JSON, or null if there is no value. If the function is empty, the value
+  // has no effect and is not described.
   std::function<nlohmann::ordered_json(const Settings& settings)> show;
-  // The description of the key. "; default X", with the value in Settings(), is added unless the
-  // text contains "default", "required" or "no effect".
+  // Description of the key. "; default X", with the value in Settings(), is added unless the text
+  // contains "default", "required" or "no effect".
   std::string meaning;
-  // Whether all ranks must have the same value, because they would otherwise wait for each other or
+  // True if all ranks must have the same value, because they would otherwise wait for each other or
   // train different models.
   bool same_on_ranks = false;
 };
@@ -60,7 +60,7 @@ nlohmann::ordered_json ValueJson(const std::optional<T>& value) {
   return value ? ValueJson(*value) : nlohmann::ordered_json();
 }
 
-// Makes a row whose member is set to the optional value that `get(object, key)` returns.
+// Returns a row whose member is set to the optional value that `get(object, key)` returns.
 template <class Settings, class T, class Get>
 KeyRow<Settings> MemberKey(const char* key, T Settings::*member, Get get, std::string meaning) {
   return {key,
@@ -116,7 +116,7 @@ KeyRow<Settings> TextsKey(const char* key, std::vector<std::string> Settings::*m
           [member](const Settings& settings) { return settings.*member; }, std::move(meaning)};
 }
 
-// Makes a row for an object that is kept as JSON text; its keys are not checked.
+// Returns a row for an object that is stored as JSON text; its keys are not checked.
 template <class Settings>
 KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
                                std::string meaning) {
@@ -130,8 +130,8 @@ KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
           std::move(meaning)};
 }
 
-// Makes a row for a key whose value is one of `words`, which are in the order of the enumeration T,
-// from 0, and in lower case for kAny.
+// Returns a row for a key whose value is one of `words`. The words are in the order of the
+// enumeration T, from 0, and in lower case for kAny.
 template <class Settings, class T>
 KeyRow<Settings> WordKey(const char* key, T Settings::*member, std::vector<const char*> words,
                          std::string meaning, WordCase words_case = WordCase::kExact) {
@@ -158,7 +158,7 @@ KeyRow<Settings> SameOnRanks(KeyRow<Settings> row) {
   return row;
 }
 
-// Makes rows of keys that are accepted with any value of their type and have no effect.
+// Returns a row for a key that is accepted with any value of its type and has no effect.
 template <class Settings>
 KeyRow<Settings> IgnoredBool(const char* key) {
   return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Bool(name); },
@@ -179,14 +179,14 @@ KeyRow<Settings> IgnoredNumber(const char* key, NumberRange range) {
           nullptr, kNoEffect};
 }
 
-// Returns `row` as a second name of its member, which is read but not described.
+// Returns `row` as a second name of its member. The key is read but not described.
 template <class Settings>
 KeyRow<Settings> OlderName(KeyRow<Settings> row) {
   row.show = nullptr;
   return row;
 }
 
-// Returns `row` for a key that is required; `why` is the rest of the message: "is missing; give
+// Returns `row` for a required key. `why` is the message if the key is absent: "is missing; give
 // ...".
 template <class Settings>
 KeyRow<Settings> Required(KeyRow<Settings> row, std::string why) {
@@ -198,8 +198,8 @@ KeyRow<Settings> Required(KeyRow<Settings> row, std::string why) {
   return row;
 }
 
-// Returns the rows of a member that is a struct with a table of its own, whose keys are in the same
-// section.
+// Returns the rows of a member that is a struct with its own table. The keys of that table are in
+// the same section.
 template <class Settings, class Inner>
 KeyTable<Settings> Within(Inner Settings::*member, const KeyTable<Inner>& table) {
   KeyTable<Settings> rows;
@@ -216,7 +216,7 @@ KeyTable<Settings> Within(Inner Settings::*member, const KeyTable<Inner>& table)
   return rows;
 }
 
-// Joins tables.
+// Joins several tables into one.
 template <class Settings>
 KeyTable<Settings> Joined(std::initializer_list<KeyTable<Settings>> tables) {
   KeyTable<Settings> all;
@@ -231,7 +231,7 @@ std::set<std::string> KeysOf(const KeyTable<Settings>& table) {
   return keys;
 }
 
-// Reads the keys of `table` if `apply` is true; otherwise refuses them with `why`
+// Reads the keys of `table` if `apply` is true. Otherwise refuses the keys with `why`
 // (RefuseUnlessOff).
 template <class Settings>
 void ReadKeysIf(bool apply, JsonObject& object, const KeyTable<Settings>& table, Settings& settings,
@@ -240,13 +240,15 @@ void ReadKeysIf(bool apply, JsonObject& object, const KeyTable<Settings>& table,
   object.RefuseUnlessOff(KeysOf(table), why);
 }
 
-// Returns `meaning` with "; default X", where X is `standard`. Adds nothing if it is null or "".
+// Returns `meaning` with "; default X" appended, where X is `standard`. Appends nothing if
+// `standard` is null or "".
 std::string MeaningWithDefault(const std::string& meaning, const nlohmann::ordered_json& standard);
 
-// Returns the name under which `object` has the key, if a key has several names.
+// Returns the name that `object` uses for a key that has several names.
 using KeyName = const char* (*)(const JsonObject& object, const char* key);
 
-// Reads the keys of `table` into `settings`, in its order. Throws ConfigError, naming the key.
+// Reads the keys of `table` into `settings`, in the order of the table. Throws ConfigError, naming
+// the key.
 template <class Settings>
 void ReadKeys(JsonObject& object, const KeyTable<Settings>& table, Settings& settings,
               KeyName name_of = nullptr) {
@@ -259,7 +261,7 @@ void ReadKeys(JsonObject& object, const KeyTable<Settings>& table, Settings& set
   }
 }
 
-// Returns settings with the keys of `object`, and defaults for keys that it lacks.
+// Returns settings with the values in `object`, and with defaults for keys that are absent.
 template <class Settings>
 Settings ReadKeys(JsonObject& object, const KeyTable<Settings>& table) {
   Settings settings;
@@ -267,7 +269,7 @@ Settings ReadKeys(JsonObject& object, const KeyTable<Settings>& table) {
   return settings;
 }
 
-// Returns the settings of `table` as JSON, in its order.
+// Returns the settings that `table` describes as JSON, in the order of the table.
 template <class Settings>
 nlohmann::ordered_json ShowKeys(const KeyTable<Settings>& table, const Settings& settings) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();

@@ -8,9 +8,10 @@ struct OtherName {
   std::string_view here;
 };
 
-// A word may stand for several keys, each known in another section.
+// Names in other programs, with the key in dslaunch. A word may stand for several keys, each of
+// which is known in a different section.
 constexpr OtherName kOtherNames[] = {
-    // Schedulers and optimizers
+    // Names of schedulers and optimizers.
     {"SGDR", "CosineAnnealingWarmRestarts"},
     {"OneCycleLR", "OneCycle"},
     {"cosine", "WarmupCosineLR"},
@@ -34,7 +35,7 @@ constexpr OtherName kOtherNames[] = {
     {"global_batch_size", "train_batch_size"},
     {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
     {"micro_batch_size", "train_micro_batch_size_per_gpu"},
-    // The profiler's columns
+    // Names of the profiler's columns.
     {"cuda_time_total", "device_time"},
     {"cpu_time_total", "total_time"},
     {"device_time_total", "device_time"},
@@ -46,7 +47,7 @@ constexpr OtherName kOtherNames[] = {
     {"self_cuda_memory_usage", "memory"},
     {"self_cpu_memory_usage", "memory"},
     {"count", "calls"},
-    // The run
+    // Keys of the section "run".
     {"num_epochs", "epochs"},
     {"max_epochs", "epochs"},
     {"num_train_epochs", "epochs"},
@@ -63,7 +64,7 @@ constexpr OtherName kOtherNames[] = {
     {"save_total_limit", "keep_checkpoints"},
     {"resume_from_checkpoint", "resume_from"},
     {"gpu", "cuda"},
-    // Models and data
+    // Keys of the sections "model" and "data".
     {"num_layers", "n_layer"},
     {"num_hidden_layers", "n_layer"},
     {"hidden_size", "n_embd"},
