@@ -63,7 +63,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
 }  // namespace
 
 uint32_t Crc32(const void* data, size_t bytes, uint32_t start) {
-  if (bytes == 0) return start;  // needed because zlib would restart for a null pointer
+  if (bytes == 0) return start;  // zlib would restart from 0 for a null pointer
   const auto* at = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
   static const bool has_folding =

@@ -18,7 +18,7 @@ class InputFile {
   explicit InputFile(std::string path);
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // size in bytes when the file was opened
+  uint64_t bytes() const { return bytes_; }  // returns the size in bytes when the file was opened
   // Reads exactly `bytes` bytes, beginning at byte `offset`.
   void Read(uint64_t offset, void* out, size_t bytes) const;
 

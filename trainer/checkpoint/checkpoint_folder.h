@@ -25,7 +25,7 @@ struct ResumeRequest {
   enum class Kind { kAuto, kTag, kNone };
   Kind kind = Kind::kAuto;
   std::string tag;     // tag of the checkpoint to resume, for kTag
-  std::string job_id;  // this job's id
+  std::string job_id;  // id of the job that resumes
   // True if ranks of this job ran before, so that their steps must not be lost.
   bool restarted = false;
   // Manifest::started_by of runs that the same command starts; empty if no option of the command

@@ -90,8 +90,9 @@ std::string CheckpointTable(const std::vector<ListedCheckpoint>& list) {
                             "DTYPE", "RUN", "LATEST", "STATE"}};
   for (const ListedCheckpoint& one : list) {
     const Manifest& m = one.manifest;
-    rows.push_back({SanitizeForTerminal(one.tag),  // the tag may be any folder name
-                    StepText(m), m.loss ? Format("%.4f", *m.loss) : "-", DateText(m.saved_ms),
+    // Sanitized because the tag may be any folder name.
+    rows.push_back({SanitizeForTerminal(one.tag), StepText(m),
+                    m.loss ? Format("%.4f", *m.loss) : "-", DateText(m.saved_ms),
                     OrDash(!m.files.empty(), BytesText(BytesOf(m))),
                     OrDash(m.world_size > 0, std::to_string(m.world_size)),
                     OrDash(!m.dtype.empty(), std::to_string(m.zero_stage)),

@@ -324,7 +324,7 @@ void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen,
                         std::optional<double> loss) {
   if (position.step == saved_step_) return;
-  Wait();  // the background save must complete even if this save throws
+  Wait();  // waits because the background save must complete even if this save throws
   CheckFinite(engine, position.step);
   CheckpointContent content = CaptureState(engine, *group_, recipe_.lora.has_value());
   DescribeRun(recipe_, env_, *train_samples_, position, samples_seen, content.manifest);

@@ -85,8 +85,8 @@ SkippedTensors DropUnmatched(const ProcessGroup& group, const std::vector<Tensor
 
 // Names of optimizer tensors that only the run or only the checkpoint has.
 struct UnmatchedOptimizer {
-  std::set<std::string> missing;     // names that only the run has
-  std::set<std::string> unexpected;  // names that only the checkpoint has
+  std::set<std::string> missing;     // names of optimizer tensors that only the run has
+  std::set<std::string> unexpected;  // names of optimizer tensors that only the checkpoint has
 };
 
 // Removes the optimizer's tensors that only the manifest or only `state` has, so that a run

@@ -67,7 +67,7 @@ class FolderLease {
   std::string NewTemporary() const;
 
   const std::string folder_;
-  const std::string path_;  // path of the lease file
+  const std::string path_;
   const LeaseOwner self_;
   const LeaseTimes times_;
   std::string taken_from_;

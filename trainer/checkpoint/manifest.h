@@ -50,7 +50,7 @@ std::string NameOfState(const std::string& kind, const std::string& parameter);
 std::optional<StateName> SplitNameOfState(const std::string& name);
 
 struct FileRecord {
-  std::string name;  // name of the file in the checkpoint's folder
+  std::string name;  // name of the file, without its folder
   FileSum sum;
 };
 
@@ -88,7 +88,7 @@ struct Manifest {
   int64_t scheduled_updates = 0;  // EngineProgress::scheduled_updates; by default optimizer_updates
   std::vector<double> learning_rates;  // EngineProgress::learning_rates
   std::vector<double> next_rates;      // EngineReadings::GetLearningRates(); ignored by a load
-  int64_t zero_stage = 0;              // ZeRO stage; only for display
+  int64_t zero_stage = 0;              // stage of ZeRO in the run that saved; only for display
   int64_t pipeline_stages = 0;         // number of pipeline stages, 0 if unknown; only for display
   std::optional<double> loss;          // mean loss over the steps before the save; only for display
   std::string dtype;                   // dtype of the passes, such as "bf16"; only for display

@@ -124,7 +124,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   {
     const MutexLock lock(mutex_);
     if (ends_) throw TrainError(*verdict_);
-    std::erase(unsettled_, exchange);  // an exchange on the CPU is not in the stream of a device
+    std::erase(unsettled_, exchange);  // a CPU exchange is never pending in a device's stream
     waiting_ = {exchange, Clock::now(), std::move(interrupt)};
   }
   try {
@@ -211,7 +211,7 @@ void DesyncDetector::Run() {
       if (!verdict) continue;
       {
         const MutexLock lock(mutex_);
-        if (!StillWaits(*waiting)) continue;  // skipped because the exchange has ended meanwhile
+        if (!StillWaits(*waiting)) continue;  // the exchange has ended meanwhile
         verdict_ = std::move(verdict);
       }
       PublishEnd(place);

@@ -191,7 +191,8 @@ RankMeeting MeetByAgents(const WorkerEnv& env) {
 
 c10::intrusive_ptr<c10d::Store> MakeTcpStore(const WorkerEnv& env) {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(env.master_port);  // 0 selects a free port
+  // Port of the server; 0 selects a free port.
+  options.port = static_cast<uint16_t>(env.master_port);
   options.isServer = env.rank == 0 && !env.agent_store;
   options.numWorkers = static_cast<size_t>(env.world_size);
   options.timeout = ProcessGroup::kConnectTimeout;
@@ -224,7 +225,7 @@ std::chrono::milliseconds CheckedTimeout(const ProcessGroupOptions& options) {
 RankMeeting Meet(const WorkerEnv& env) {
   SurviveBrokenPipes();
   if (env.world_size == 1) {
-    SocketInterfaces();  // Throws for an invalid interface name even if there is only one rank
+    SocketInterfaces();  // throws for an invalid name even if there is only one rank
     return {c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, ""};
   }
   if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
@@ -349,7 +350,7 @@ ProcessGroup::~ProcessGroup() {
   // leaked. The process is about to exit.
   desync_detector_->Stop();
   LeaveToProcess(std::move(desync_detector_));
-  if (is_subgroup_) return;  // the parent group owns the connections of a subgroup
+  if (is_subgroup_) return;  // a subgroup's connections belong to its parent group
   LeaveToProcess(std::move(meeting_));
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();

@@ -19,11 +19,11 @@ struct DataSource {
 
 struct DataConfig {
   enum class Type {
-    kIdx,    // a folder with the four IDX files of an MNIST-like data set
-    kCifar,  // a folder with CIFAR-10's or CIFAR-100's binary version
+    kIdx,    // folder with the four IDX files of an MNIST-like data set
+    kCifar,  // folder with CIFAR-10's or CIFAR-100's binary version
     // A folder of PNG and JPEG files for each class, or folders train and val of such folders.
     kImageFolder,
-    kCsv,     // columns of numbers, one of which is the label
+    kCsv,     // csv file with columns of numbers, one of which is the label
     kTokens,  // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
     kText,    // any file, whose bytes are the tokens
     kChat,    // JSON lines of conversations, prompts with completions, or token ids

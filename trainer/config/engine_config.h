@@ -58,7 +58,8 @@ enum class TagValidation { kIgnore, kWarn, kFail };
 
 struct EngineConfig {
   BatchConfig batch;
-  std::optional<OptimizerConfig> optimizer;  // nullopt if the program provides the optimizer
+  // Settings of the optimizer; nullopt if the program provides the optimizer.
+  std::optional<OptimizerConfig> optimizer;
   SchedulerConfig scheduler;
   PrecisionConfig precision;
   CommunicationConfig communication;

@@ -142,10 +142,10 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     entry.types.clear();
     entry.values = {use.value};
   } else if (entry.key.refusal.empty() != use.refusal.empty()) {
-    return;  // another type refuses the key
+    return;  // the key was described by a type that supports it
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
     if (!entry.key.value.empty())
-      entry.key.value += " or " + use.value;  // if the value is empty, the key is a section
+      entry.key.value += " or " + use.value;  // an empty value means that the key is a section
     if (!use.schema.empty()) entry.key.schemas.push_back(use.schema);
   }
   if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;

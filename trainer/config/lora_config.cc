@@ -14,7 +14,7 @@ namespace {
 constexpr char kAllLinear[] = "all-linear";
 constexpr std::string_view kEndOfA = ".lora_A.weight";
 constexpr std::string_view kEndOfB = ".lora_B.weight";
-constexpr std::string_view kHead = "lm_head";  // head's name in families with a separate head
+constexpr std::string_view kHead = "lm_head";  // name of the head in families with a separate head
 
 constexpr IntRange kRanks = {1, 1 << 16};
 constexpr NumberRange kAlphas = {0, 1e9};

@@ -92,7 +92,7 @@ std::string StagesMisfit(int64_t stages, int64_t ranks) {
 
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages) {
   PipelineConfig pipeline;
-  pipeline.stages = 0;  // 0 lets the program decide
+  pipeline.stages = 0;  // 0 until a key or the program sets the number of stages
   ReadKeys(object, PipelineKeys(), pipeline);
   object.RefuseUnknown();
   if (program_stages > 0 && pipeline.stages > 0 && pipeline.stages != program_stages) {

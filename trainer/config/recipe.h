@@ -30,7 +30,7 @@ namespace dslaunch {
 
 // A metric from a plugin (dslaunch/plugin.h).
 struct MetricConfig {
-  std::string name;  // entry of run.metrics
+  std::string name;  // name of the metric, an entry of run.metrics
   // Path of the library (run.metrics_plugin); by default the library of the data set, or of the
   // model.
   std::string plugin;
@@ -96,7 +96,7 @@ struct RunConfig {
   // How losses are averaged. "micro_batch": every micro-batch's mean has equal weight, as in
   // DeepSpeed. "tokens", or "samples" for data without tokens: every token or sample of the global
   // batch has equal weight.
-  bool normalize_by_targets = false;  // set by run.loss_normalization: "micro_batch" gives false
+  bool normalize_by_targets = false;  // false for run.loss_normalization "micro_batch"
 
   enum class Mode {
     kTrain,
@@ -125,7 +125,7 @@ struct RunConfig {
   std::string prompt;   // text that the model continues, for predict
   std::string prompts;  // JSON lines file of such texts, for predict; excludes `prompt`
   int64_t max_new_tokens = 128;
-  double temperature = 1.0;  // 0 to always choose the most likely token
+  double temperature = 1.0;  // divisor of the logits; 0 to always choose the most likely token
   int64_t top_k = 0;         // number of most likely tokens to choose from; 0 for all
   double top_p = 1.0;        // total probability of the tokens to choose from; 1 for all
   // Strings at which a text ends, and which are not part of the text.

@@ -38,7 +38,7 @@ const UnsupportedKey kUnsupported[] = {
 struct StandardKey {
   const char* key;
   const char* standard;  // default of DeepSpeed, as JSON
-  const char* why;       // reason, which follows "is VALUE, but " in the message
+  const char* why;       // reason for the refusal, which follows "is VALUE, but " in the message
 };
 
 constexpr char kMonitor[] =

@@ -96,7 +96,7 @@ class Nvrtc {
     return bytes;
   }
 
-  void* const library_;  // handle that dlopen returned; never closed
+  void* const library_;  // handle of the library from dlopen; never closed
 };
 
 // Returns the name of a type in the kernels' sources, or the suffix of the names of its kernels.

@@ -21,7 +21,8 @@ constexpr int64_t kWideBytes = 16;
 // Number of blocks per multiprocessor that sum rows: enough to keep the memory busy, but few enough
 // to give few partial sums.
 constexpr int64_t kBlocksPerProcessor = 4;
-constexpr int64_t kNormBlocksPerProcessor = 2;  // limited by the registers of a multiprocessor
+// Number of blocks for norms, limited by a multiprocessor's registers.
+constexpr int64_t kNormBlocksPerProcessor = 2;
 
 int64_t PackedColumns(const at::Tensor& rows) { return kWideBytes / rows.element_size(); }
 

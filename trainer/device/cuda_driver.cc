@@ -15,7 +15,7 @@ using InitFunction = int (*)(unsigned flags);
 using CountFunction = int (*)(int* count);
 using ErrorFunction = int (*)(int error, const char** text);
 
-constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE in cuda.h
+constexpr int kNoDevice = 100;  // value of CUDA_ERROR_NO_DEVICE in cuda.h
 
 std::string ErrorText(void* driver, int error) {
   const char* text = nullptr;

@@ -11,7 +11,7 @@ namespace dslaunch {
 // The CUDA devices that this rank's process can use.
 struct CudaInfo {
   int devices = 0;          // number of devices that are visible under CUDA_VISIBLE_DEVICES
-  std::string none_reason;  // reason why `devices` is 0
+  std::string none_reason;  // reason why `devices` is 0; otherwise empty
   std::string plugin;  // path of libdslaunch_cuda.so; empty if the trainer was built without CUDA
 };
 

@@ -40,7 +40,7 @@ class FusedKernels {
 
   struct RowsAndSums {
     at::Tensor rows;
-    at::Tensor sums;  // result of SumRows(rows)
+    at::Tensor sums;  // sum of the rows, as SumRows(rows) returns it
   };
   // Returns the gradient with respect to x. `gradient` is the gradient with respect to Gelu(x).
   virtual RowsAndSums GradientOfGelu(const at::Tensor& gradient, const at::Tensor& x) = 0;
@@ -60,8 +60,9 @@ class FusedKernels {
                                const at::Tensor& weight, const at::Tensor& bias,
                                double epsilon) = 0;
   struct LayerNormGradients {
-    at::Tensor x;             // gradient with respect to both `x` and `branch`
-    at::Tensor weight, bias;  // gradients, [columns] in the dtype of `x`
+    at::Tensor x;  // gradient with respect to both `x` and `branch`
+    // Gradients with respect to `weight` and `bias`, [columns] in the dtype of `x`.
+    at::Tensor weight, bias;
   };
   // Returns the gradients with respect to LayerNorm's arguments. `forward` is LayerNorm's result.
   // `gradient` is the gradient with respect to `normalized` of that result, and `sum_gradient`,
@@ -83,7 +84,7 @@ class FusedKernels {
                                 const at::Tensor& weight, double epsilon) = 0;
   struct RmsNormGradients {
     at::Tensor x;       // gradient with respect to both `x` and `branch`
-    at::Tensor weight;  // gradient, [columns] in the dtype of `x`
+    at::Tensor weight;  // gradient with respect to `weight`, [columns] in the dtype of `x`
   };
   // Returns the gradients with respect to RmsNorm's arguments, like GradientsOfLayerNorm, but does
   // not read `forward.normalized`.

@@ -31,7 +31,7 @@ GraphedStep::Outcome GraphedStep::Run(const std::vector<at::Tensor>& inputs, con
 }
 
 void GraphedStep::Record(const std::vector<at::Tensor>& inputs, const Work& work) {
-  graph_.reset();  // frees the graph's memory before the next graph is recorded
+  graph_.reset();  // frees the memory before the next graph is recorded
   inputs_.clear();
   for (const at::Tensor& input : inputs) inputs_.push_back(input.clone());
   std::unique_ptr<StepGraph> graph = accelerator_.MakeStepGraph();

@@ -18,7 +18,7 @@ namespace dslaunch {
 class TimeSpans {
  public:
   void Begin(c10::Device device);  // begins a piece; discards a piece that has not ended
-  void End();                      // ends a piece; does nothing if none has begun
+  void End();                      // ends a piece; does nothing if no piece has begun
   // Returns the total time of the ended pieces. Waits until the device has finished them.
   double Seconds() const;
 

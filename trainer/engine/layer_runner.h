@@ -34,7 +34,8 @@ class LayerRunner {
   static std::vector<Layer> LayersOf(torch::nn::Module& module);
 
   torch::nn::Module& module_;
-  std::shared_ptr<const std::vector<Layer>> layers_;  // shared with the graphs of autograd
+  // Layers, which the graphs of autograd also own.
+  std::shared_ptr<const std::vector<Layer>> layers_;
   size_t parts_;
 };
 

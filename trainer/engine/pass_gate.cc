@@ -139,7 +139,7 @@ void PassGate::CheckLoss(const at::Tensor& loss) const {
 // Returns the root of the backward pass of one of `parts` micro-batches: loss * loss scale / parts.
 // Keeps the loss for messages.
 at::Tensor PassGate::ScaledLoss(const at::Tensor& loss, int64_t parts) {
-  if (graph_retained_ && !losses_.empty()) {  // if this is another loss of the same micro-batch
+  if (graph_retained_ && !losses_.empty()) {  // if the loss is another one of the same micro-batch
     losses_.back() = losses_.back() + loss.detach();
   } else {
     losses_.push_back(loss.detach());
@@ -171,7 +171,7 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
     if (!options.retain_graph) engine_.step->states().End();
   });
   must_end_ = false;
-  if (options.retain_graph) {  // if another Backward follows
+  if (options.retain_graph) {  // if another Backward of the same graph follows
     compute_.Begin(timed());
     return;
   }
@@ -236,7 +236,7 @@ void PassGate::StepBatch() {
 }
 
 void PassGate::CountReplay() {
-  compute_ = {};  // the compute time of a replay is unknown
+  compute_ = {};  // unknown, because the passes of a replay are not timed
   micro_steps_ += accumulation_steps();
 }
 

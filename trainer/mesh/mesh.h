@@ -20,9 +20,9 @@ enum class MeshAxis { kPipeline, kData, kTensor };
 
 // The coordinates of a rank in the mesh.
 struct MeshPlace {
-  int stage = 0;    // index on the pipeline axis
-  int replica = 0;  // index on the data axis
-  int part = 0;     // index on the tensor axis
+  int stage = 0;    // index of the rank on the pipeline axis
+  int replica = 0;  // index of the rank on the data axis
+  int part = 0;     // index of the rank on the tensor axis
   bool operator==(const MeshPlace&) const = default;
 };
 

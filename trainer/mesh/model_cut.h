@@ -22,7 +22,7 @@ struct TiedTensor {
 struct ModelCut {
   // The parameters and buffers that this stage shares with other stages, in an order on which all
   // stages agree.
-  std::vector<TiedTensor> tied = {};  // tied parameters
+  std::vector<TiedTensor> tied = {};  // parameters that several stages share
   std::vector<TiedTensor> tied_buffers = {};
   // The parameters of this stage that are cut over the tensor axis, by name. All other parameters
   // are equal on every rank of that axis.

@@ -80,7 +80,7 @@ class Surroundings {
 };
 
 struct KeptInput {
-  at::Tensor tensor;  // detached from the graph
+  at::Tensor tensor;  // the input, detached from the graph
   bool requires_grad = false;
   uint32_t version = 0;
 
@@ -126,7 +126,8 @@ class Run {
   // the graph contains an older node.
   void FindParameters(uint64_t first) {
     std::unordered_set<const autograd::Node*> seen = {nullptr};
-    std::vector<std::shared_ptr<autograd::Node>> own;  // keeps the nodes in `seen` alive
+    // Owners of the nodes in `seen`, which keep them alive.
+    std::vector<std::shared_ptr<autograd::Node>> own;
     for (const at::Tensor& input : inputs_) {
       if (!input.requires_grad()) continue;
       own.push_back(autograd::impl::gradient_edge(input).function);

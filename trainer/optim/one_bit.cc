@@ -386,9 +386,9 @@ class OneBitLamb : public OneBitOptimizer {
     group.parameters[k].add_(update, -group.lr * NumberOf(i, k, kFrozenRatio) * factor);
   }
 
-  std::vector<at::Tensor> numbers_;       // by group: [parameters, kNumbers] on the CPU
-  std::vector<CompressionError> errors_;  // compression errors by group
-  std::vector<at::Tensor> rest_;          // padding of the exchanged tensor, by group
+  std::vector<at::Tensor> numbers_;  // numbers of each group, [parameters, kNumbers] on the CPU
+  std::vector<CompressionError> errors_;  // compression errors of each group
+  std::vector<at::Tensor> rest_;          // padding of the exchanged tensor of each group
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ struct GradSyncOptions {
   // True if the gradient of a parameter with a wider dtype than communication_dtype is sent in the
   // parameter's dtype.
   bool keeps_parameter_dtype = false;
-  bool prescale = false;  // for `prescale` and the next two fields, see CommunicationConfig
+  bool prescale = false;  // see CommunicationConfig for `prescale` and the next two fields
   double predivide_factor = 1.0;
   bool sum = false;
   // True if messages are sent during the backward pass. If false, they are sent after its last

@@ -28,7 +28,7 @@ class MasterWeights {
   // Copies the elements that the program has changed in the model into the fp32 copies.
   void CopyFromModel() const;
 
-  int64_t bytes() const;  // size of the fp32 copies in bytes
+  int64_t bytes() const;  // returns the size of the fp32 copies in bytes
 
  private:
   std::vector<NamedTensor> weights_;

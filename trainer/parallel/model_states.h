@@ -15,9 +15,9 @@ namespace dslaunch {
 
 // The kind of a pass, which lasts from Begin to End.
 enum class Pass {
-  kInference,   // without a backward pass
-  kAccumulate,  // gradients are added to the earlier gradients of this step
-  kSync,        // adds gradients like kAccumulate; End then reduces them over all ranks
+  kInference,   // pass without a backward pass
+  kAccumulate,  // training pass whose gradients are added to earlier gradients of this step
+  kSync,        // training pass like kAccumulate, after which End reduces gradients over all ranks
 };
 
 // Holds a rank's part of the model states and combines the parts of all ranks. With
@@ -79,7 +79,7 @@ class ModelStates {
 
   // Returns the bytes of live tensors, without the optimizer's state and the model's buffers.
   virtual MemoryUse memory() const = 0;
-  virtual int64_t live_bucket_bytes() const = 0;  // current value of MemoryUse::buckets
+  virtual int64_t live_bucket_bytes() const = 0;  // returns the current value of MemoryUse::buckets
 
   // Returns this rank's parts of the parameters that are not trained. Together with the weights of
   // parts() they are the whole model except its buffers.

@@ -103,7 +103,7 @@ void StageBatch::Do(const Action& action, bool last_backward) {
                                                PassageOf(action).layout, MessageOf(action));
     case ActionKind::kReduceTied:
     case ActionKind::kReduceData:
-      return;  // done as a part of the optimizer's step
+      return;  // the optimizer's step does this work
     case ActionKind::kStep:
       engine_.End();
       return engine_.Step();

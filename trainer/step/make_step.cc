@@ -99,7 +99,8 @@ SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
                         const std::vector<NamedTensor>& parameters) {
   SumOverRanks over_shards = SumOfShards(states, ranks);
   std::vector<int64_t> divided;  // indices of the parameters that are divided over the tensor axis
-  std::vector<double> counts;    // 0 if this rank's part is a copy, else 1
+  // Factor of each divided parameter: 0 if this rank's part is a copy, else 1.
+  std::vector<double> counts;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto cut = ranks.cut().divided.find(parameters[i].name);
     if (cut == ranks.cut().divided.end()) continue;

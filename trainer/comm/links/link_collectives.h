@@ -64,7 +64,7 @@ class LinkCollective {
   enum class Kind : uint64_t { kPart, kPartial, kResult, kForwarded, kRound };
   // A part of a tensor that this rank reduces for its host.
   struct Reduction {
-    std::byte* own;  // elements of this rank in the part
+    std::byte* own;  // this rank's elements of the part
     size_t elements;
     at::ScalarType dtype;
     at::ScalarType result_dtype;

@@ -85,7 +85,7 @@ class LinkEngine {
     std::map<uint64_t, std::deque<Transfer>> waiting;
     // Sizes of requested messages for which Send was not called yet, by tag.
     std::map<uint64_t, std::deque<uint64_t>> asked;
-    std::deque<Transfer> ready;  // messages to write; the first is being written
+    std::deque<Transfer> ready;  // messages that can be written; the first is being written
     Progress written;
     Progress read;  // progress of a request's header
   };
@@ -104,7 +104,7 @@ class LinkEngine {
   };
   struct Ended {
     Done done;
-    std::string error;  // error of the transfer; empty on success
+    std::string error;  // error text of the transfer; empty on success
   };
 
   void Submit(std::function<void()> act);

@@ -77,7 +77,7 @@ StoreClient::StoreClient(UniqueFd server) : server_(std::move(server)) {
 }
 
 StoreClient::~StoreClient() {
-  ::shutdown(server_.get(), SHUT_RDWR);  // makes Run() return
+  ::shutdown(server_.get(), SHUT_RDWR);  // makes Run() return, so that the thread ends
   thread_.join();
 }
 
@@ -131,7 +131,8 @@ void StoreClient::Run() {
         if (!reply) return Close();
         const MutexLock lock(mutex_);
         const auto awaited = awaited_.find(reply->id);
-        if (awaited == awaited_.end()) continue;  // skipped because the request timed out earlier
+        // The request timed out earlier, so nobody waits for the reply.
+        if (awaited == awaited_.end()) continue;
         awaited->second = std::move(reply);
         changed_.NotifyAll();
       }

@@ -27,7 +27,7 @@ struct StoreRequest {
     kNumKeys,  // answers with the number of keys
   };
   Op op = Op::kSet;
-  uint64_t id = 0;  // chosen by the client; returned in the reply
+  uint64_t id = 0;  // id of the request, chosen by the client; returned in the reply
   int64_t number = 0;
   std::vector<std::string> keys;
   std::vector<std::string> values;

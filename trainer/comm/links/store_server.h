@@ -28,7 +28,7 @@ class StoreServer {
  private:
   struct Client {
     UniqueFd fd;
-    std::string read;  // received bytes of an incomplete message
+    std::string read;  // received bytes that do not form a complete message yet
     std::string unsent;
   };
 

@@ -37,7 +37,7 @@ struct alignas(kCacheLine) RankWords {
 // Identifies the collective that a rank runs. Stored at the beginning of each slot.
 struct alignas(kCacheLine) ChunkLabel {
   uint32_t kind = 0;       // value of c10d::OpType
-  uint32_t dtype = 0;      // value of at::ScalarType
+  uint32_t dtype = 0;      // value of at::ScalarType of the tensor
   uint32_t reduction = 0;  // value of c10d::ReduceOp::RedOpType for a reduction
   uint32_t root = 0;
   uint64_t bytes = 0;  // size of the tensor in bytes

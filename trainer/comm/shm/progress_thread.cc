@@ -81,7 +81,7 @@ void ProgressThread::GiveUp(uint64_t id) {
     if (found == operations_.end()) return;
     const std::string why = "was cancelled";
     if (const std::optional<size_t> peer = found->second.peer) {
-      FailPeer(*peer, why);  // fails the peer because a partly written message cannot be dropped
+      FailPeer(*peer, why);  // a partly written message cannot be dropped, so the peer fails
     } else {
       FailCollectives(why);
     }
@@ -202,7 +202,7 @@ void ProgressThread::FailLate() {
     } else {
       FailCollectives("timed out waiting for " + RankList(Named(flow_.AwaitedRanks(), names_)));
     }
-    return;  // returns because `operations_` has changed; the next check continues
+    return;  // `operations_` has changed; the next check continues
   }
 }
 

@@ -90,7 +90,7 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
     for (const at::Tensor& tensor : tensors) {
       const auto found = std::ranges::find_if(
           parameters, [&](const NamedTensor& item) { return item.tensor.is_same(tensor); });
-      if (found == parameters.end()) continue;  // skipped because the parameter is not trained
+      if (found == parameters.end()) continue;  // the parameter is not trained
       const auto position = static_cast<size_t>(found - parameters.begin());
       if (grouped[position]) Refuse("the parameter " + found->name + " is in two groups");
       grouped[position] = true;
@@ -224,7 +224,7 @@ class DistributedOptimizer::Impl {
   std::vector<size_t> group_of_;  // index of the group of each parameter
   // By parameter: number of backward passes until the gradient is sent.
   std::vector<int> passes_left_;
-  std::vector<size_t> ready_;  // by group: number of parameters without passes left
+  std::vector<size_t> ready_;  // by group: number of parameters whose gradients are ready
   std::vector<std::optional<Handle>> handles_;  // pending exchange of each group
   bool hooked_ = false;                         // false if this rank is not in the process set
 };

@@ -94,7 +94,7 @@ struct State::Impl {
   torch::optim::Optimizer& optimizer;
   std::vector<NamedScalar> scalars;
   std::vector<NamedSampler> samplers;
-  std::optional<CommitFolder> folder;  // set only on the first rank of each node
+  std::optional<CommitFolder> folder;  // folder of commits; set only on the first rank of each node
   std::vector<std::function<void()>> callbacks;
   SavedCommit commit;  // last commit; its id is {} before the first commit
 };

@@ -54,7 +54,7 @@ struct RankMessage {
   bool joined = false;         // true if the rank waits in Join
   bool leaving = false;        // true if the rank has called Shutdown
   bool gives_up = false;       // true if InitOptions::stall_shutdown has passed for a request
-  std::vector<size_t> cached;  // cache positions of new requests that are cached
+  std::vector<size_t> cached;  // positions in the cache of new requests
   std::vector<Request> requests;
 };
 
@@ -120,7 +120,7 @@ class Negotiation {
   // The cache: requests by position, positions by name, and positions in the order of last use.
   std::vector<std::optional<Request>> cache_;
   std::map<std::string, size_t> position_of_;
-  std::list<size_t> used_;  // most recently used position first
+  std::list<size_t> used_;  // positions in the cache, most recently used first
 };
 
 // Identifies a tensor: the index of its response and its position in the request.

@@ -53,8 +53,9 @@ class JsonObject {
   std::optional<std::string> String(const char* key);
   // Returns a string, or the text of a whole number.
   std::optional<std::string> StringOrInt(const char* key);
-  bool Has(const char* key) const;         // returns whether the key is given and not null
-  JsonType TypeOf(const char* key) const;  // returns JsonType::null if the key is absent
+  bool Has(const char* key) const;  // returns whether the key is given and not null
+  // Returns the value's type; JsonType::null if the key is absent.
+  JsonType TypeOf(const char* key) const;
   // Returns a string that is one of `words`. With kAny, `words` and the result are in lower case.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words,
                                   WordCase words_case = WordCase::kExact);

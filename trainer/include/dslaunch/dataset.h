@@ -16,7 +16,7 @@ struct Batch {
   // Float [B, C, H, W] with values from 0 to 1 (images), float [B, F] (csv rows) or int64 [B, T]
   // (tokens).
   at::Tensor inputs;
-  at::Tensor targets;  // int64 [B] (classes) or [B, T] (the token after each input token)
+  at::Tensor targets;  // classes, int64 [B], or for each input token the next token, int64 [B, T]
 };
 
 // A set of samples that are numbered from 0 to size() - 1. Several threads may call const methods
@@ -24,7 +24,7 @@ struct Batch {
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual int64_t size() const = 0;  // number of samples
+  virtual int64_t size() const = 0;  // returns the number of samples
   // Returns the samples at `indices`, each from 0 to size() - 1, in that order, on the CPU. The
   // first dimension of inputs and targets is the number of indices. All samples must have inputs of
   // the same shape and type, and targets of the same shape and type. An implementation throws a

@@ -59,7 +59,7 @@ struct MemoryUse {
   int64_t gradients = 0;  // peak size of the accumulated gradients
   int64_t buckets = 0;    // peak size of the communication buffers, without the gradients
   int64_t optimizer = 0;  // optimizer state and fp32 master weights
-  int64_t buffers = 0;    // buffers of the model
+  int64_t buffers = 0;    // buffers of the model, such as running means
   // Peak size of the tensors that the forward pass keeps for the backward pass. Measured only if
   // the configuration has "memory_breakdown".
   int64_t activations = 0;
@@ -133,15 +133,17 @@ class EngineReadings {
   int64_t micro_batch_size() const;
   int64_t accumulation_steps() const;
 
-  int64_t micro_steps() const;    // number of engine.Step() calls
-  int64_t global_steps() const;   // number of optimizer steps, including skipped steps
-  int64_t skipped_steps() const;  // number of steps skipped because a gradient was not finite
-  bool skipped() const;           // whether the last step was skipped
+  int64_t micro_steps() const;   // returns the number of Step() calls
+  int64_t global_steps() const;  // returns the number of optimizer steps, including skipped steps
+  // Returns the number of steps skipped because a gradient was not finite.
+  int64_t skipped_steps() const;
+  bool skipped() const;  // returns whether the last step was skipped
   // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
   // loss scale 65536 -> 32768"; empty if it was not skipped.
   const std::string& skip_reason() const;
-  double lr() const;       // learning rate of the next step, like DeepSpeed's get_lr() after step()
-  double step_lr() const;  // learning rate of the last step
+  // Returns the next step's learning rate, like get_lr() after step() in DeepSpeed.
+  double lr() const;
+  double step_lr() const;  // returns the learning rate of the last step
   // Returns the learning rates of the next step: one for each of the configuration's
   // optimizer.param_groups, in order, then the rate of all other parameters, which is lr().
   std::vector<double> GetLearningRates() const;
@@ -151,23 +153,24 @@ class EngineReadings {
   // Returns grad_norm() as an fp64 scalar on the device that computed the norm. On a GPU this does
   // not block the host.
   at::Tensor grad_norm_on_device() const;
-  double loss_scale() const;       // loss scale of the next step; 1 without a scaler
-  double step_loss_scale() const;  // loss scale of the last step
+  double loss_scale() const;       // returns the loss scale of the next step; 1 without a scaler
+  double step_loss_scale() const;  // returns the loss scale of the last step
   // Returns the compute time of the current or the last step, in seconds: from the start of each
   // forward pass to the last gradient of this rank. The rest of the backward pass is spent waiting
   // for other ranks. On a GPU the time is measured on the GPU, and the call waits until the GPU has
   // completed the passes. Returns 0 in a pipeline.
   double compute_s() const;
-  TimeSpans compute_time() const;  // the spans behind compute_s(), without waiting for the GPU
+  // Returns the measured spans of compute_s(), without waiting for the GPU.
+  TimeSpans compute_time() const;
   MemoryUse memory() const;
   // Returns the memory at the start of the backward pass that had the largest activations. All
   // values are from that moment. Measured only if the configuration has "memory_breakdown".
   const MemoryUse& memory_at_backward() const;
 
   EngineProgress progress() const;
-  const EngineConfig& config() const;  // configuration with all defaults resolved
-  const ProcessGroup& group() const;   // all ranks of the job
-  const MeshGroups& ranks() const;     // groups of this rank; see trainer/mesh/mesh_groups.h
+  const EngineConfig& config() const;  // returns the configuration with all defaults resolved
+  const ProcessGroup& group() const;   // returns the group of all ranks of the job
+  const MeshGroups& ranks() const;  // returns the groups of this rank (trainer/mesh/mesh_groups.h)
 
  protected:
   explicit EngineReadings(std::shared_ptr<EngineParts> parts) : parts_(std::move(parts)) {}
@@ -451,7 +454,7 @@ class SavedWeights {
 
  private:
   std::weak_ptr<EngineParts> engine_;
-  std::vector<at::Tensor> differ_;  // tensors of the model that differ between ranks
+  std::vector<at::Tensor> differ_;  // tensors of the model whose values differ between ranks
   // Values of `differ_` on this rank; empty if they equal the saved values.
   std::vector<at::Tensor> own_;
 };

@@ -15,7 +15,7 @@ class TrainError : public std::runtime_error {
   TrainError(ExitCode code, const std::string& message)
       : std::runtime_error(message), code_(code) {}
   ExitCode code() const { return code_; }
-  int exit_code() const { return static_cast<int>(code_); }  // exit status for main()
+  int exit_code() const { return static_cast<int>(code_); }  // returns the exit status for main()
 
  private:
   ExitCode code_;

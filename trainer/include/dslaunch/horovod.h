@@ -57,7 +57,7 @@ struct InitOptions {
   // Time between two cycles in which the ranks agree on tensors to exchange. A longer time fuses
   // more tensors, but delays each tensor.
   std::chrono::microseconds cycle_time{1'000};
-  int64_t fusion_threshold_bytes = 128 << 20;  // size limit of a fused message; 0 disables fusion
+  int64_t fusion_threshold_bytes = 128 << 20;  // maximum size of a fused message; 0 disables fusion
   // Maximum number of cached names. The ranks exchange a cached name as one bit if all ranks have
   // submitted it before with the same shape and operation. 0 disables the cache.
   int64_t cache_capacity = 1'024;
@@ -88,17 +88,18 @@ void Shutdown();
 bool IsInitialized();
 
 int Rank();
-int LocalRank();  // rank among the ranks on this node
+int LocalRank();  // returns this rank's index among the ranks on its node
 int Size();
 int LocalSize();
-int CrossRank();  // rank among the ranks with the same LocalRank() on all nodes
+// Returns this rank's index among the ranks with the same LocalRank() on all nodes.
+int CrossRank();
 int CrossSize();
 
 // A subset of the ranks that exchange tensors among themselves. Copyable; copies refer to the same
 // set.
 class ProcessSet {
  public:
-  ProcessSet() = default;  // the set of all ranks
+  ProcessSet() = default;  // creates a reference to the set of all ranks
   int id() const { return id_; }
   std::vector<int> ranks() const;
   bool Included() const;  // returns whether this rank is in the set

@@ -13,7 +13,8 @@ namespace dslaunch {
 
 // One layer of a model whose layers run in sequence.
 struct ModelLayer {
-  std::string name;  // name for messages and partition type:REGEX, such as "transformer.h.3"
+  // layer's name in messages and for partition type:REGEX, such as "transformer.h.3".
+  std::string name;
   // The modules of the model whose parameters and buffers, including those of their submodules, the
   // layer reads. A module may be in several layers (tied weights).
   std::vector<std::shared_ptr<torch::nn::Module>> modules;

@@ -172,7 +172,7 @@ using PipelineLoss = std::function<at::Tensor(const Tensors& outputs, const Tens
 
 struct PipelineModule {
   std::vector<PipelineLayer> layers;
-  int num_stages = 0;  // 0 to use the configuration's pipeline.stages
+  int num_stages = 0;  // number of stages; 0 to use the configuration's pipeline.stages
   // How layers are divided into stages: "uniform", "parameters", "type:REGEX" or "profile"; empty
   // to use the configuration's pipeline.partition.
   std::string partition = {};
@@ -224,11 +224,11 @@ class PipelineEngine {
   // Returns this rank's index among the replicas of its stage, and the number of those replicas.
   int replica() const;
   int num_replicas() const;
-  const ProcessGroup& replicas() const;  // group of the ranks that train this stage
+  const ProcessGroup& replicas() const;  // returns the group of the ranks that train this stage
 
   // Returns the module of this rank's stage, whose parameters have their names in the whole model.
   const torch::nn::Module& module() const;
-  const EngineCore& core() const;  // access to steps, rates, norms, memory and checkpoints
+  const EngineCore& core() const;  // gives access to steps, rates, norms, memory and checkpoints
   EngineCore& core();
 
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",

@@ -53,8 +53,8 @@ inline double NumberOf(const std::map<std::string, double>& numbers, const std::
 // DatasetInput and MetricInput.
 struct PluginInput {
   std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
-  std::string params_json;                // model.params of the recipe, a JSON object
-  std::map<std::string, double> numbers;  // the numeric values of params, by name
+  std::string params_json;                // JSON text of the recipe's model.params, an object
+  std::map<std::string, double> numbers;  // numeric values of model.params, by name
 
   double Number(const std::string& name) const {
     return plugin_detail::NumberOf(numbers, "model.params", name);
@@ -66,9 +66,9 @@ struct PluginInput {
 // 0, or if the function that creates it returns null.
 struct DatasetInput {
   bool train = true;
-  std::string path;                       // data.path of the recipe; may be empty
-  std::string params_json;                // data.params of the recipe, a JSON object
-  std::map<std::string, double> numbers;  // the numeric values of params, by name
+  std::string path;                       // value of the recipe's data.path; may be empty
+  std::string params_json;                // JSON text of the recipe's data.params, an object
+  std::map<std::string, double> numbers;  // numeric values of data.params, by name
 
   double Number(const std::string& name) const {
     return plugin_detail::NumberOf(numbers, "data.params", name);
@@ -78,8 +78,8 @@ struct DatasetInput {
 // Input of the constructor of a plugin's metric.
 struct MetricInput {
   std::string name;
-  std::string params_json;                // run.metrics_params.NAME of the recipe, a JSON object
-  std::map<std::string, double> numbers;  // the numeric values of params, by name
+  std::string params_json;  // JSON text of the recipe's run.metrics_params.NAME, an object
+  std::map<std::string, double> numbers;  // numeric values of run.metrics_params.NAME, by name
 
   double Number(const std::string& key) const {
     return plugin_detail::NumberOf(numbers, "run.metrics_params." + name, key);

@@ -70,7 +70,7 @@ class ProcessGroup {
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
-  c10::Device device() const;  // device on which this rank computes
+  c10::Device device() const;  // returns the device on which this rank computes
   const RankDevice& rank_device() const { return *device_; }
   // Returns the time limit of every wait (ProcessGroupOptions).
   std::chrono::milliseconds timeout() const { return timeout_; }
@@ -103,7 +103,7 @@ class ProcessGroup {
   // dtype.
 
   void AllReduce(at::Tensor& tensor,
-                 ReduceOp op = ReduceOp::kSum) const;  // result replaces `tensor`
+                 ReduceOp op = ReduceOp::kSum) const;  // the result replaces `tensor`
   // Replaces `tensor` by the tensor of rank `root`.
   void Broadcast(at::Tensor& tensor, int root) const;
   // Gathers tensors of shape [...] from all ranks; returns [world_size, ...] on every rank.

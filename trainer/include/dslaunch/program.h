@@ -49,8 +49,10 @@ class Reporter {
     int64_t step = 0;         // number of completed steps, from 1
     int64_t total_steps = 0;  // planned number of steps; 0 if unknown
     std::optional<double> loss = {};
-    std::optional<double> samples_per_s = {};  // sum over all ranks
-    std::optional<double> tokens_per_s = {};  // sum over all ranks; shown in place of samples_per_s
+    // Number of samples per second, summed over all ranks.
+    std::optional<double> samples_per_s = {};
+    // Number of tokens per second, summed over all ranks. Shown in place of samples_per_s.
+    std::optional<double> tokens_per_s = {};
   };
 
   Reporter();

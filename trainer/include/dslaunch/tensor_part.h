@@ -17,7 +17,7 @@ struct TensorPart {
   // This rank's elements, contiguous; not a copy, so writing to the tensor changes the run.
   at::Tensor tensor;
   std::vector<int64_t> shape;  // shape of the whole tensor
-  Shard shard;                 // the elements of the whole tensor that `tensor` holds, in order
+  Shard shard;                 // elements of the whole tensor that `tensor` holds, in order
   // True if all ranks (in a pipeline: all ranks of the stage) hold the same part with the same
   // values. Otherwise each rank holds different elements.
   bool replicated = true;

@@ -203,7 +203,7 @@ void BucketSync::Send(Bucket& bucket, int channel) {
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     return AllReduce(bucket);
   }
-  if (!bucket.sum.is_cpu()) {  // the device's backend adds up in the message's dtype
+  if (!bucket.sum.is_cpu()) {  // a device's backend adds up in the dtype of the message
     bucket.message = bucket.sum.to(bucket.dtype);
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     return AllReduce(bucket);
@@ -260,7 +260,8 @@ std::vector<at::Tensor> BucketSync::Gradients() {
 }
 
 void BucketSync::Clear() {
-  const bool reorders = !reordered_ && last_;  // the same value on all ranks
+  // Equal on all ranks, so that all ranks reorder together.
+  const bool reorders = !reordered_ && last_;
   DropGradients();
   if (reorders) {
     std::vector<size_t> arrived = arrivals_.order();

@@ -140,7 +140,7 @@ void ReducerSync::BeforeBackward(bool last) {
 void ReducerSync::AfterBackward() {
   if (!reduces_) return;
   if (!arrivals_.complete()) {
-    if (!options_.ignore_unused) return;  // Gradients() then throws for a missing gradient
+    if (!options_.ignore_unused) return;  // Gradients() later throws for the missing gradient
     Supply(0);
   }
   reduces_ = false;

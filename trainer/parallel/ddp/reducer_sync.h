@@ -40,7 +40,7 @@ class ReducerSync : public GradSync {
   const GradSyncOptions options_;
   GradientArrivals arrivals_;
   std::unique_ptr<c10d::Reducer> reducer_;
-  ScaledSum* sum_ = nullptr;  // owned by the reducer
+  ScaledSum* sum_ = nullptr;  // communication hook, owned by the reducer
   bool reduces_ = false;      // true from the last backward pass until its sums are complete
   bool accumulates_ = false;  // true if gradients add up over several micro-batches
 };

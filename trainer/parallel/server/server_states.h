@@ -47,7 +47,8 @@ class ServerStates : public ModelStates {
  protected:
   int64_t SizeOf(int server) const;
   at::Tensor PartOf(const at::Tensor& flat, int server) const;
-  at::Tensor Empty(int64_t elements, at::ScalarType dtype) const;  // on this rank's device
+  // Creates a tensor on this rank's device.
+  at::Tensor Empty(int64_t elements, at::ScalarType dtype) const;
   at::Tensor FlatModel() const;
   void SetModel(const at::Tensor& flat);
 
@@ -57,7 +58,7 @@ class ServerStates : public ModelStates {
   const GradSyncOptions options_;
   const GradientScale scale_;
   const std::vector<NamedTensor> parameters_;  // trained parameters
-  const std::vector<at::Tensor> buffers_;      // copied from rank 0 to all ranks
+  const std::vector<at::Tensor> buffers_;      // buffers, which are copied from rank 0 to all ranks
   OwnGradSync local_;
   // Dtype of the flat parameters, to which all parameter dtypes promote.
   at::ScalarType model_dtype_ = at::kFloat;

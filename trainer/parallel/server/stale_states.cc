@@ -77,7 +77,7 @@ struct StaleStates::Server {
   at::ScalarType message_dtype = at::kFloat;  // dtype in which gradients are sent
   at::ScalarType gradient_dtype = at::kFloat;
   std::vector<int64_t> lengths;                          // number of elements in each of parts()
-  std::vector<std::optional<ProcessGroup>> connections;  // connections by rank
+  std::vector<std::optional<ProcessGroup>> connections;  // connections to the other ranks, by rank
 
   Mutex mutex;
   CondVar changed;
@@ -149,7 +149,7 @@ void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank)
     self.AnswerAll(rank);
   } catch (const TrainError&) {
     failure = std::current_exception();
-  } catch (const std::exception& error) {  // an error of the connection
+  } catch (const std::exception& error) {  // if the connection failed
     lost = error.what();
   }
   const MutexLock lock(self.mutex);
@@ -360,7 +360,7 @@ auto StaleStates::ExchangeWith(int server, const std::string& what, Exchange exc
     return WithContext(what + " rank " + std::to_string(server),
                        [&] { return exchange(ToServer(server)); });
   } catch (const std::exception&) {
-    if (server == 0) has_left_ = true;  // rank 0 no longer receives from this rank
+    if (server == 0) has_left_ = true;  // rank 0 no longer receives from this rank after an error
     throw;
   }
 }

@@ -71,7 +71,8 @@ class StaleStates : public ServerStates, public StaleTraining {
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
   // Sends `request` to all servers with ranks from `first`, except to this rank.
   void AskOtherServers(Request request, int first = 0);
-  void ReportWaiting();  // notifies all servers except rank 0 that rank 0 makes this rank wait
+  // Notifies all servers except rank 0 that this rank still waits for rank 0.
+  void ReportWaiting();
   std::chrono::milliseconds LongTimeout() const;
   // Waits on a server until `condition`, which reads the state that the server's threads share, is
   // true. Throws PeerLate after LongTimeout().
@@ -89,8 +90,8 @@ class StaleStates : public ServerStates, public StaleTraining {
   std::optional<ProcessGroup> servers_group_;
   // Connections by server; nullopt for this rank.
   std::vector<std::optional<ProcessGroup>> to_server_;
-  int64_t step_ = 0;       // last step that this rank made
-  bool pulled_ = false;    // true if the next step's parameters were pulled
+  int64_t step_ = 0;       // last step that this rank completed
+  bool pulled_ = false;    // true if the parameters of the next step were pulled
   bool has_left_ = false;  // true if rank 0 expects no more messages from this rank
   int64_t staleness_ = 0;
   // Whether this server rests, and the number of rests so far. A rest lasts from Meet or Pause to

@@ -20,7 +20,7 @@ class AccessTrace {
 
   void Begin();
   void Use(size_t unit);
-  void End();  // makes the units that were read since Begin the new expected()
+  void End();  // ends a pass; expected() is then the sequence of units read since Begin
 
   // Returns whether this pass has read exactly the expected units so far. The methods below may be
   // called only if this returns true.

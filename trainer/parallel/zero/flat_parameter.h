@@ -24,7 +24,7 @@ inline constexpr size_t kMostUnderWay = 2;
 struct ShardedParameter {
   std::string name;  // module path of the parameter; the module is the text before the last dot
   int64_t elements = 0;
-  int dtype = 0;  // any number that identifies the dtype
+  int dtype = 0;  // number that identifies the dtype
   bool trained = true;
   bool alone = false;  // true if the parameter gets a separate unit
 };

@@ -26,7 +26,7 @@ class GatheredUnit {
  public:
   struct Description {
     std::string name;  // module path, used in messages
-    at::Tensor flat;   // all of its storage, [world_size * n] in the model's dtype
+    at::Tensor flat;   // whole parameters [world_size * n] in the model's dtype, all of the storage
     // This rank's part [n], which is cast if its dtype differs. Read whenever the unit is gathered.
     // If the memory is pinned, the host does not wait for the copy.
     at::Tensor shard;
@@ -109,7 +109,8 @@ class GatheredUnit {
   const ShardExchange& exchange_;
   const int channel_;
   const std::string name_;
-  const at::Tensor flat_;  // separate version counter, because autograd must not see gathering
+  // Has a separate version counter, because autograd must not see gathering.
+  const at::Tensor flat_;
   at::Tensor shard_;
   const bool stays_;
   c10::DataPtr memory_;

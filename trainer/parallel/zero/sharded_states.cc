@@ -311,7 +311,7 @@ void ShardedStates::End() {
     }
     return;
   }
-  if (pass_ == Pass::kSync && !sends_) {  // if no backward pass was the last
+  if (pass_ == Pass::kSync && !sends_) {  // if no backward pass was the last one
     gradients_.ExpectAll();
     FillUnused();
     gradients_.SendComplete();
@@ -371,7 +371,7 @@ void ShardedStates::CopyMasterToModel() {
   }
   gather();
   if (!gatherer_ || !refreshes_late_) return;
-  std::vector<size_t> refreshed;  // in forward order, which is the reverse of units_
+  std::vector<size_t> refreshed;  // units in forward order, which is the reverse of units_
   for (size_t i = units_.size(); i-- > 0;) {
     const FlatParameter& layout = units_[i].layout;
     if (layout.persistent && layout.trained) refreshed.push_back(units_[i].gathered_index);

@@ -76,7 +76,7 @@ class UnitGradients {
     // Whole gradients, [ranks * n] in the accumulation dtype; only if accumulates_whole.
     at::Tensor whole;
     at::Tensor part;         // this rank's part of the sum, [n]; at stage 1 a view of `whole`
-    bool is_filled = false;  // true if `part` has gradients of this step
+    bool is_filled = false;  // true if `part` already has gradients of this step
     // The next members describe the current reduction.
     size_t awaited = 0;  // number of gradients that have not arrived yet
     at::Tensor message;  // data to send, [ranks * n] in the dtype of messages
