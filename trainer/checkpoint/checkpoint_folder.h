@@ -65,7 +65,7 @@ struct ResumeDecision {
 //   auto   all, the newest first
 //   TAG    the one with this tag; in a restarted job, before it those that the job itself saved
 //   none   none; in a restarted job, those that the job itself saved
-// Pure.
+// Pure function.
 std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
                                         std::vector<Checkpoint> whole);
 
@@ -74,7 +74,7 @@ std::string TagOf(int64_t step);
 
 // Returns the suffix that makes a run's tags differ from the tags of other runs: "", or "-" and the
 // first characters of `run_id`. `resumed` is the checkpoint from which the run continues; null if
-// the run starts. Pure.
+// the run starts. Pure function.
 std::string TagSuffix(const std::vector<Checkpoint>& whole, const std::string& run_id,
                       const Checkpoint* resumed);
 
@@ -140,7 +140,7 @@ class CheckpointFolder {
   ResumeDecision ChooseTag(const std::string& tag);
 
   // Returns the temporary folder of a checkpoint that is being written. `save` is unique among the
-  // saves of all attempts. All ranks compute the same path from the same arguments. Pure.
+  // saves of all attempts. All ranks compute the same path from the same arguments. Pure function.
   std::string BegunPath(const std::string& tag, const std::string& save) const;
   // Creates the folder that BegunPath returned.
   void Begin(const std::string& begun) const;

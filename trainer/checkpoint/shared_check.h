@@ -58,7 +58,7 @@ std::string FormatReport(const CheckReport& report);
 CheckReport ParseReport(const std::string& text, int rank);
 
 // Returns the problem of the first damaged file, in the order of the manifest; "" if the checkpoint
-// is whole. `reports` has an entry for each rank. Every rank gets the same result. Pure.
+// is whole. `reports` has an entry for each rank. Every rank gets the same result. Pure function.
 std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckReport>& reports);
 
 }  // namespace dslaunch

@@ -16,7 +16,8 @@ namespace dslaunch {
 inline constexpr char kWriteJournal[] = "tmp-journal";
 
 // Returns the files that the text of a journal records; nullopt if it is not a journal of `work`.
-// The text is not trusted. Invalid lines, which a power failure may leave, are skipped. Pure.
+// The text is not trusted. Invalid lines, which a power failure may leave, are skipped. Pure
+// function.
 std::optional<std::map<std::string, FileSum>> ParseWriteJournal(const std::string& text,
                                                                 const std::string& work);
 

@@ -168,8 +168,8 @@ void ReadActivationCheckpointing(JsonObject object, EngineConfig& engine) {
   }
 }
 
-// Reads the section. In DeepSpeed's first format the section was the value true for stage 1, with
-// allgather_size as a separate key.
+// Reads the section "zero_optimization". In DeepSpeed's first format the section was the value true
+// for stage 1, with allgather_size as a separate key.
 ZeroConfig ReadZero(JsonObject& object) {
   if (object.TypeOf("zero_optimization") != JsonType::boolean) {
     return ParseZero(object.ObjectOrEmpty(

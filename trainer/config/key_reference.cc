@@ -142,7 +142,7 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     entry.types.clear();
     entry.values = {use.value};
   } else if (entry.key.refusal.empty() != use.refusal.empty()) {
-    return;  // the key was described by a type that supports it
+    return;  // this type refuses the key, but another type supports it
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
     if (!entry.key.value.empty())
       entry.key.value += " or " + use.value;  // an empty value means that the key is a section

@@ -78,7 +78,7 @@ struct OptimizerConfig {
   }
 };
 
-// Reads the section. Throws TrainError kBadInput, naming the key.
+// Reads the section "optimizer". Throws TrainError kBadInput, naming the key.
 OptimizerConfig ParseOptimizer(JsonObject object);
 nlohmann::ordered_json ShowOptimizer(const OptimizerConfig& optimizer);
 

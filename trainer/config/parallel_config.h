@@ -56,8 +56,8 @@ struct ParallelConfig {
 
 const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
 
-// Reads the section. `ranks` is the world size; 0 if unknown. Throws TrainError kBadInput, naming
-// the key.
+// Reads the section "parallel". `ranks` is the world size; 0 if unknown. Throws TrainError
+// kBadInput, naming the key.
 ParallelConfig ParseParallel(JsonObject object, int64_t ranks);
 nlohmann::ordered_json ShowParallel(const ParallelConfig& parallel);
 
@@ -69,8 +69,9 @@ struct TensorParallelConfig {
   bool allow_across_nodes = false;  // true if the ranks that divide a layer may be on several nodes
 };
 
-// Reads the section. `program_size` is the size of the program's own tensor group; 0 if there is
-// none. Throws TrainError kBadInput, naming the key, also if the size differs from autotp_size.
+// Reads the section "tensor_parallel". `program_size` is the size of the program's own tensor
+// group; 0 if there is none. Throws TrainError kBadInput, naming the key, also if the size differs
+// from autotp_size.
 TensorParallelConfig ParseTensorParallel(JsonObject object, int64_t program_size = 0);
 nlohmann::ordered_json ShowTensorParallel(const TensorParallelConfig& tensor);
 

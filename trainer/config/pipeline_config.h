@@ -43,9 +43,9 @@ struct PipelineConfig {
 // divide 4 ranks; ...".
 std::string StagesMisfit(int64_t stages, int64_t ranks);
 
-// Reads the section. `ranks` is the world size; 0 if unknown. `program_stages` is the program's
-// number of stages; 0 if the program does not set it. Throws TrainError kBadInput, naming the key,
-// also if the stages do not divide the ranks or differ from the program's stages.
+// Reads the section "pipeline". `ranks` is the world size; 0 if unknown. `program_stages` is the
+// program's number of stages; 0 if the program does not set it. Throws TrainError kBadInput, naming
+// the key, also if the stages do not divide the ranks or differ from the program's stages.
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages = 0);
 nlohmann::ordered_json ShowPipeline(const PipelineConfig& pipeline);
 

@@ -26,7 +26,7 @@ namespace dslaunch {
 struct LossScalerConfig {
   bool dynamic = true;
   double static_scale = 1;  // scale of the loss if `dynamic` is false
-  // log2 of the first dynamic scale; this and the following fields are for a dynamic scale.
+  // Log2 of the first dynamic scale; this and the following fields are for a dynamic scale.
   int64_t initial_scale_power = 16;
   // Number of updates without overflow after which the scale doubles.
   int64_t loss_scale_window = 1000;

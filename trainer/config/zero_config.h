@@ -43,7 +43,7 @@ struct ZeroConfig {
   Offload offload_param;
 };
 
-// Reads the section. Throws TrainError kBadInput, naming the key.
+// Reads the section "zero_optimization". Throws TrainError kBadInput, naming the key.
 ZeroConfig ParseZero(JsonObject object);
 nlohmann::ordered_json ShowZero(const ZeroConfig& zero);
 

@@ -21,7 +21,8 @@ class FusedKernels {
   virtual ~FusedKernels() = default;
 
   struct RowLosses {
-    // fp32 [rows]; 0 for a row without a target, NaN if the target is out of range.
+    // Loss of each row, fp32 [rows]; 0 for a row without a target, NaN if the target is out of
+    // range.
     at::Tensor losses;
     at::Tensor log_sums;  // fp32 [rows]: log(sum of exp(logits))
   };

@@ -32,7 +32,7 @@ class MasterWeights {
 
  private:
   std::vector<NamedTensor> weights_;
-  // fp32 copies, and the parameter that each was copied from.
+  // The fp32 copies, and the parameter that each was copied from.
   std::vector<at::Tensor> masters_, model_;
 };
 

@@ -67,7 +67,7 @@ class StageBatch {
  private:
   // The state of a micro-batch in a chunk.
   struct Passage {
-    // chunk's inputs, which are leaves of autograd; kept until their gradients exist.
+    // Chunk's inputs, which are leaves of autograd; kept until their gradients exist.
     Tensors inputs;
     Tensors outputs;       // chunk's outputs, kept until they are sent
     MessageLayout layout;  // layout of the outputs as a message

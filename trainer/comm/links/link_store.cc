@@ -131,7 +131,7 @@ void StoreClient::Run() {
         if (!reply) return Close();
         const MutexLock lock(mutex_);
         const auto awaited = awaited_.find(reply->id);
-        // The request timed out earlier, so nobody waits for the reply.
+        // The request timed out before this reply arrived.
         if (awaited == awaited_.end()) continue;
         awaited->second = std::move(reply);
         changed_.NotifyAll();

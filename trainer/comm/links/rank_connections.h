@@ -19,7 +19,7 @@ namespace dslaunch {
 // Location of a rank for Dial: its node and the endpoints of the node's agent.
 struct RankPlace {
   uint32_t node = 0;  // index of the node in the hostfile
-  // agent's endpoints "address:port", separated by spaces; empty if the job has one node.
+  // Agent's endpoints "address:port", separated by spaces; empty if the job has one node.
   std::string endpoints;
 
   std::string ToText() const;

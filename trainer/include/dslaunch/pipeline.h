@@ -37,7 +37,7 @@ using Tensors = std::vector<at::Tensor>;
 
 // Describes a layer. Only the ranks of its stage build it.
 struct PipelineLayer {
-  // type's name that partition type:REGEX matches, such as "torch::nn::LinearImpl".
+  // Name of the type, which partition type:REGEX is matched with, such as "torch::nn::LinearImpl".
   std::string type;
   std::string tie_key;  // layers with the same key share one module; empty if not shared
   // Creates the layer's module; null if the layer is a function without parameters.

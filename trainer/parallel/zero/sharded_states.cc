@@ -73,7 +73,7 @@ at::Tensor WeightsOf(const at::Tensor& shard, at::ScalarType dtype, c10::Device 
       Offloaded(offload, shard.options().device(stays ? ranks_device : shard.device()))
           .dtype(dtype);
   if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
-  // copy_ because to() would not pin the memory.
+  // to() would not pin the memory, so copy_() is used.
   return at::empty(shard.sizes(), options).copy_(shard);
 }
 
