@@ -17,7 +17,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
     return TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
                       path_ + ": cannot be read: " + std::strerror(errno));
   };
-  // Opening a pipe without O_NONBLOCK would wait for its writer.
+  // Opening a pipe without O_NONBLOCK would wait for its writer, so the flag is set.
   const UniqueFd fd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info;
   if (!fd || fstat(fd.get(), &info) < 0) throw unreadable();

@@ -346,7 +346,7 @@ std::string CheckpointFolder::ReadLatest() const {
   char text[kMaxTagBytes + 1];
   const ssize_t bytes = fd ? read(fd.get(), text, sizeof text) : 0;
   const std::string tag(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-  // Only the first line, because an editor may have added a newline.
+  // An editor may have added a newline, so only the first line is the tag.
   return tag.substr(0, tag.find('\n'));
 }
 

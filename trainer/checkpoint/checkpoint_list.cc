@@ -90,7 +90,7 @@ std::string CheckpointTable(const std::vector<ListedCheckpoint>& list) {
                             "DTYPE", "RUN", "LATEST", "STATE"}};
   for (const ListedCheckpoint& one : list) {
     const Manifest& m = one.manifest;
-    // Sanitized because the tag may be any folder name.
+    // The tag may be any folder name, so it is sanitized.
     rows.push_back({SanitizeForTerminal(one.tag), StepText(m),
                     m.loss ? Format("%.4f", *m.loss) : "-", DateText(m.saved_ms),
                     OrDash(!m.files.empty(), BytesText(BytesOf(m))),

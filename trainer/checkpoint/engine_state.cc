@@ -222,7 +222,7 @@ Manifest DescribeEngine(const EngineCore& engine, int world_size) {
 
 // Engine tensors to copy, before the `replicated` tensors are divided among ranks.
 struct CopiedTensors {
-  // Tensors as in the members of StateCopy with these names.
+  // Tensors for the members of StateCopy with the same names.
   std::vector<TensorPart> settled, others;
 };
 

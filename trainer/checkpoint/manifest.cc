@@ -294,7 +294,7 @@ std::string FormatManifest(const Manifest& m) {
   if (m.shuffle) json["shuffle"] = *m.shuffle;
   // JSON cannot represent inf and nan, so only a finite loss is written.
   if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;
-  // Without the first line, which FirstLine replaces.
+  // FirstLine writes the first line, so the rest begins after the first line.
   const std::string rest = json.dump(1).substr(2) + "\n";
   return FirstLine(rest) + rest;
 }

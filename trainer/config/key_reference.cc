@@ -112,7 +112,7 @@ std::string ParentOf(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// The description of a key that results from all samples together.
+// A key as all samples together describe it.
 struct Found {
   ReferenceKey key;
   std::set<std::string> values;

@@ -21,7 +21,7 @@ class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
   // they load.
   void reportMemoryUsage(void* pointer, int64_t alloc_size, size_t, size_t, c10::Device) override {
     if (alloc_size > 0) {
-      // Not 0 if another thread has freed the previous block at this address.
+      // Nonzero if another thread has freed the previous block at this address.
       int64_t& bytes = live_[pointer];
       live_bytes_ += alloc_size - bytes;
       bytes = alloc_size;

@@ -98,7 +98,7 @@ class LentMemory {
     lent_.emplace_back(tensor, tensor.detach());
     tensor.set_data(values);
   }
-  // Pairs of a deferred tensor and its data before the loan.
+  // Pairs of a deferred tensor and its original data.
   std::vector<std::pair<at::Tensor, at::Tensor>> lent_;
 };
 

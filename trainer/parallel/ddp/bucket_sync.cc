@@ -260,7 +260,7 @@ std::vector<at::Tensor> BucketSync::Gradients() {
 }
 
 void BucketSync::Clear() {
-  // Equal on all ranks, so that all ranks reorder together.
+  // This value is equal on all ranks, so all ranks reorder their buckets in the same step.
   const bool reorders = !reordered_ && last_;
   DropGradients();
   if (reorders) {

@@ -105,7 +105,7 @@ void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients) {
     right.push_back(matrix.right);
     left.push_back(at::mm(values.back(), matrix.right));
   }
-  // A sum suffices because Orthogonalize normalizes it.
+  // Orthogonalize normalizes the result, so a sum suffices in place of a mean.
   AllReduceFlat(group_, left, std::nullopt, {});
   for (size_t i = 0; i < matrices_.size(); ++i) {
     Orthogonalize(left[i]);
