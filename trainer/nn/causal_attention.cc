@@ -7,9 +7,9 @@
 namespace dslaunch {
 namespace {
 
-// LibTorch copies a mask unless each row begins at a multiple of this number of elements.
+// Alignment of a mask's rows in elements. LibTorch copies a mask whose rows are not aligned.
 constexpr int64_t kAlignment = 8;
-// The lowest number of fp16, which LibTorch uses for cuDNN too.
+// Score of a masked position: the lowest fp16 number, which LibTorch also uses for cuDNN.
 constexpr double kMasked = -65504;
 
 // Returns x with each head repeated `times` times.

@@ -46,7 +46,8 @@ class Documents {
   std::vector<int64_t> lengths_;  // number of tokens in each document; set only on the CPU
   // Masks within a document, bool [T, T], by window; 0 if no window.
   std::map<int64_t, at::Tensor> bands_;
-  // Masks of a whole batch, bool [B, 1, T, T], by window; 0 if no window.
+  // Additive masks of a whole batch, [B, 1, T, T] in the type of the last queries, by window; 0 if
+  // no window.
   std::map<int64_t, at::Tensor> masks_;
 };
 
