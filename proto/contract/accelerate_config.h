@@ -1,6 +1,5 @@
-// Defines how --accelerate_config is passed to the ranks: dslaunch's own program
-// (python/dslaunch/accelerate_env.py) reads these two variables, removes them, and executes the
-// user's program.
+// Defines the variables by which --accelerate_config is passed to the ranks: dslaunch's own program
+// (python/dslaunch/accelerate_env.py) reads them, removes them, and executes the user's program.
 #pragma once
 
 namespace dslaunch {

@@ -6,11 +6,12 @@
 
 namespace dslaunch {
 
-// The variable that ranks get. Its value is the folder on the node that contains the copies.
+// The variable of ranks whose value is the folder on the node that contains the copies.
 inline constexpr char kCopyDirVariable[] = "DSLAUNCH_COPY_DIR";
 
-inline constexpr uint64_t kMaxCopyEntries = 1'000'000;  // limit on files, folders and links
-// The permissions that are copied. They exclude set-user-ID and similar bits.
+// Maximum number of files, folders and links.
+inline constexpr uint64_t kMaxCopyEntries = 1'000'000;
+// The permission bits that are copied. They exclude set-user-ID and similar bits.
 inline constexpr uint32_t kCopyModeBits = 0777;
 
 }  // namespace dslaunch

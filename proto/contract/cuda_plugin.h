@@ -9,8 +9,9 @@ namespace dslaunch {
 
 inline constexpr char kCudaPluginFile[] = "libdslaunch_cuda.so";
 
-// Returns the path of the library, or an empty string if this dslaunch was built without CUDA.
-// `bin` is the folder of dslaunch and dslaunch-train in a build tree or an installed tree.
+// Returns the path of the trainer's CUDA library, or an empty string if this dslaunch was built
+// without CUDA. `bin` is the folder of dslaunch and dslaunch-train in a build tree or an installed
+// tree.
 inline std::string FindCudaPlugin(const std::filesystem::path& bin) {
   std::error_code ignored;
   const std::filesystem::path path = (bin / "../lib/dslaunch" / kCudaPluginFile).lexically_normal();

@@ -1,4 +1,4 @@
-// Defines names for the uses of a rank's time.
+// Defines the uses of a rank's time, and their names.
 #pragma once
 
 #include <array>
@@ -7,20 +7,21 @@
 
 namespace dslaunch {
 
-// The use of a rank's time. Every moment of a rank is in exactly one bucket. The values are indices
-// of RankGoodput.us.
+// The uses of a rank's time. Every moment of a rank belongs to exactly one bucket. The values are
+// indices of RankGoodput.us.
 enum class GoodputBucket : uint8_t {
-  kConnect,     // the rank's node is being reached and prepared
-  kRendezvous,  // the node has no ranks and waits for the other nodes or for the next attempt
-  kStart,       // time from the assignment of the rank until its program reports that it is ready
-  kFirstStep,   // time from ready to the first step: the first batch, compilation
-  kProductive,  // new steps; or all running time of a program that reports no steps
-  kRecomputed,  // steps that an earlier attempt had already made
-  kSave,        // the program has reported that it is saving a checkpoint
-  kWaiting,     // the rank waits for a slower rank, or has ended before the others
-  kHang,        // no rank makes a step or shows a sign of life
-  kTeardown,    // the rank is being ended, or has failed
-  kLost,        // the rank's node was lost, or the rank had no node
+  kConnect,  // connecting to the rank's node and preparing it
+  // Waiting without ranks for other nodes or for the next attempt.
+  kRendezvous,
+  kStart,       // starting: from assignment until the program reports ready
+  kFirstStep,   // from ready to the first step: first batch, compilation
+  kProductive,  // new steps, or all running time of a program without steps
+  kRecomputed,  // steps that an earlier attempt had already completed
+  kSave,        // saving a checkpoint, as reported by the program
+  kWaiting,     // waiting for a slower rank, or ended before other ranks
+  kHang,        // no rank completes a step or shows other activity
+  kTeardown,    // ending the rank, or the rank has failed
+  kLost,        // without a node, or the rank's node was lost
 };
 inline constexpr size_t kGoodputBuckets = 11;
 
@@ -29,7 +30,7 @@ inline constexpr std::array<const char*, kGoodputBuckets> kGoodputNames = {
     "connect", "rendezvous", "start", "first_step", "productive", "recomputed",
     "save",    "waiting",    "hang",  "teardown",   "lost"};
 
-// Times in microseconds, indexed by bucket.
+// The times of a rank in microseconds, indexed by bucket.
 struct GoodputTimes {
   std::array<uint64_t, kGoodputBuckets> us = {};
 

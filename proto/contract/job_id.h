@@ -5,8 +5,8 @@
 
 namespace dslaunch {
 
-// Returns whether `text` has only digits, a to f and '-', like the ids that dslaunch makes, and at
-// most 64 bytes. Such a text is safe in paths and commands.
+// Returns whether `text` is a valid job id: only digits, a to f and '-', as in the ids that
+// dslaunch makes, and at most 64 bytes. Such a text is safe in paths and commands.
 inline bool IsJobId(std::string_view text) {
   constexpr size_t kMaxBytes = 64;
   return !text.empty() && text.size() <= kMaxBytes &&

@@ -8,7 +8,7 @@ namespace {
 unsigned char At(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
 
 // Returns the index at which to cut `text`, which is longer than `limit`: `limit`, or the start of
-// the character that crosses it.
+// a character that extends beyond `limit`.
 size_t CutAt(std::string_view text, size_t limit) {
   size_t start = limit;
   while (start > limit - 3 && (At(text, start) & 0xc0) == 0x80) --start;
@@ -20,8 +20,8 @@ size_t CutAt(std::string_view text, size_t limit) {
 }  // namespace
 
 void LineAssembler::Append(std::string_view bytes, const Sink& sink) {
-  // Each delimiter is searched for again only after it is passed. Otherwise many delimiters of one
-  // kind would make the search for the other kind quadratic.
+  // Many delimiters of one kind would make the search for the other kind quadratic, so each
+  // delimiter is searched for again only after it is passed.
   size_t newline = bytes.find('\n');
   size_t carriage = bytes.find('\r');
   size_t begin = 0;
@@ -56,10 +56,10 @@ void LineAssembler::AddPartial(std::string_view text, const Sink& sink) {
   partial_ = std::string(EmitFullLines(partial_, sink));
 }
 
-// Emits a line that consists of partial_ and `rest`.
+// Passes the line that consists of partial_ and `rest` to `sink`.
 void LineAssembler::EndLine(std::string_view rest, bool by_newline, const Sink& sink) {
   if (partial_.empty() && rest.empty()) {
-    if (!by_newline) return;  // a "\r" alone only moves the cursor
+    if (!by_newline) return;  // a single "\r" only moves the cursor
     if (!end_shown_) sink("");
     end_shown_ = false;
     return;
@@ -74,8 +74,8 @@ void LineAssembler::EndLine(std::string_view rest, bool by_newline, const Sink& 
   end_shown_ = !by_newline;
 }
 
-// Emits the part of `line` beyond the limit as separate lines. Returns the remainder, which is
-// within the limit.
+// Passes parts of `line` to `sink` as separate lines until the rest is within the limit. Returns
+// the rest.
 std::string_view LineAssembler::EmitFullLines(std::string_view line, const Sink& sink) {
   while (line.size() > kMaxDisplayLineBytes) {
     const size_t cut = CutAt(line, kMaxDisplayLineBytes);

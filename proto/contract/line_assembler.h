@@ -9,24 +9,22 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxDisplayLineBytes = 64 * 1024;
 
-// Splits bytes into lines, whatever the sizes of the pieces in which they arrive. A line ends with
-// "
-// ", "\r" (progress bars) or "\r
-// ". Lines longer than kMaxDisplayLineBytes are split, but never within a UTF-8 character. Not
-// thread-safe.
+// Splits bytes into lines, independent of the sizes of the pieces in which they arrive. A line ends
+// with "\n", "\r" (progress bars) or "\r\n". Lines longer than kMaxDisplayLineBytes are split, but
+// never within a UTF-8 character. Not thread-safe.
 class LineAssembler {
  public:
   // Receives a line without its line end. The line is valid only during the call.
   using Sink = std::function<void(std::string_view)>;
 
-  // Adds bytes, and emits every line that they complete.
+  // Appends bytes, and passes every line that they complete to `sink`.
   void Append(std::string_view bytes, const Sink& sink);
 
-  // Emits the unfinished line of a stream that has paused, because it may be a prompt. If the
-  // line's end follows, it does not produce another line.
+  // Passes the unfinished line of a stream that has paused to `sink`, because the line may be a
+  // prompt. A line end that follows does not produce another line.
   void FlushPartial(const Sink& sink);
 
-  // Emits the unfinished line at the end of the stream.
+  // Passes the unfinished line to `sink` at the end of the stream.
   void Finish(const Sink& sink);
 
  private:
@@ -34,9 +32,9 @@ class LineAssembler {
   void EndLine(std::string_view rest, bool by_newline, const Sink& sink);
   static std::string_view EmitFullLines(std::string_view line, const Sink& sink);
 
-  std::string partial_;  // unfinished line, at most kMaxDisplayLineBytes
-  // True if the last line was emitted before its end arrived, so that a following "
-  // " belongs to it.
+  std::string partial_;  // unfinished line, at most kMaxDisplayLineBytes bytes
+  // True if the last line was passed on before its end arrived, so that a following "\n" belongs to
+  // that line.
   bool end_shown_ = false;
 };
 

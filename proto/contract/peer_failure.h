@@ -1,7 +1,7 @@
 // Defines texts in a rank's error that indicate that another rank is the cause. The trainer writes
-// them; the agent and the parent process of Spawn then look for the cause in another rank. Exit
-// codes are not sufficient: 69 may also mean that a GPU is out of memory, and 75 that a lock was
-// taken.
+// these texts; the agent and the parent process of Spawn then look for the cause in another rank.
+// Exit codes are not sufficient: 69 may also mean that a GPU is out of memory, and 75 that a lock
+// was taken.
 #pragma once
 
 #include <string_view>

@@ -10,8 +10,8 @@
 namespace dslaunch {
 namespace {
 
-// Binds to all addresses of a family, or to 127.0.0.1 for kLoopback with AF_INET. Returns the bound
-// port, or 0 with errno set on failure.
+// Binds `fd` to all addresses of a family, or to 127.0.0.1 for kLoopback with AF_INET. Returns the
+// bound port, or 0 with errno set on failure.
 int Bind(int fd, int family, int port, PortScope scope = PortScope::kAllAddresses) {
   sockaddr_storage address{};
   socklen_t size = 0;
@@ -38,9 +38,9 @@ int Bind(int fd, int family, int port, PortScope scope = PortScope::kAllAddresse
                                   : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-// Listens at `port`, or at any free port if it is 0. Returns the port, or 0 with errno set on
-// failure. Another socket first chooses the port and checks that it is free at all addresses: a
-// socket whose port the kernel chose would lose the port when it stops listening.
+// Listens at `port`, or at any free port if `port` is 0. Returns the port, or 0 with errno set on
+// failure. Another socket first chooses the port and checks that it is free at all addresses,
+// because a socket whose port the kernel chose would lose the port when it stops listening.
 int Listen(const UniqueFd& socket_fd, int family, int port, PortScope scope) {
   UniqueFd chooser(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (chooser) port = Bind(chooser.get(), family, port);
@@ -57,7 +57,7 @@ void PortReservation::LetOthersListen() const { shutdown(socket.get(), SHUT_RDWR
 
 Result<PortReservation> ReservePort(int port, PortScope scope) {
   int error = 0;
-  for (const int family : {AF_INET6, AF_INET}) {  // AF_INET is needed for kernels without IPv6
+  for (const int family : {AF_INET6, AF_INET}) {  // AF_INET is for kernels without IPv6
     PortReservation reservation;
     const int bound = scope == PortScope::kLoopback ? AF_INET : family;
     reservation.socket.Reset(socket(bound, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -1,5 +1,5 @@
-// Reserves a TCP port for rank 0 until rank 0 listens at the port itself, or listens at the port in
-// place of rank 0.
+// Reserves a TCP port for rank 0, either until rank 0 listens at the port itself or by listening in
+// its place.
 #pragma once
 
 #include "base/error.h"
@@ -7,10 +7,10 @@
 
 namespace dslaunch {
 
-// A port at which a socket listens without accepting, so that no other process of any user can
-// listen there. After LetOthersListen() the socket is still bound, but does not listen. The port is
-// then not assigned to other processes, but a program that sets SO_REUSEADDR (like c10d's TCPStore
-// and most servers) can bind it and listen. Linux allows this to programs of any user.
+// A reserved port: a socket listens at the port without accepting connections, so that no other
+// process of any user can listen there. After LetOthersListen() the socket is still bound, but does
+// not listen. The kernel then does not assign the port to other processes, but a program of any
+// user that sets SO_REUSEADDR (like c10d's TCPStore and most servers) can bind the port and listen.
 struct PortReservation {
   UniqueFd socket;
   int port = 0;
@@ -20,9 +20,9 @@ struct PortReservation {
 
 enum class PortScope { kAllAddresses, kLoopback };
 
-// Reserves `port`, or if it is 0 any port that is free at all addresses, because rank 0 may listen
-// at any address. With kLoopback, only programs of this machine (127.0.0.1) can connect to the
-// socket while it listens. Fails with kUnavailable if the port is taken.
+// Reserves `port`. If `port` is 0, reserves any port that is free at all addresses, because rank 0
+// may listen at any address. With kLoopback, only programs of this machine (127.0.0.1) can connect
+// to the socket while it listens. Fails with kUnavailable if the port is taken.
 Result<PortReservation> ReservePort(int port, PortScope scope = PortScope::kAllAddresses);
 
 // Opens a socket that listens at any free port of this machine's loopback address (127.0.0.1), so

@@ -36,7 +36,7 @@
 
 namespace dslaunch {
 
-// The variable that names the folder of this start of this rank. The folder exists and is private
+// The variable whose value is the folder of one start of one rank. The folder exists and is private
 // to the user.
 inline constexpr char kRankDirVariable[] = "DSLAUNCH_RANK_DIR";
 
@@ -44,8 +44,8 @@ inline constexpr char kMetricsFileName[] = "metrics.jsonl";
 inline constexpr char kRunInfoName[] = "run.json";
 inline constexpr char kProfileFileName[] = "profile.json";
 inline constexpr char kTraceFileName[] = "trace.json";
-// Prefix of the names of PyTorch's Flight Recorder: a dump's name is this prefix and the rank, and
-// a pipe's name has ".pipe" appended.
+// The prefix of file names of PyTorch's Flight Recorder. A dump's name is this prefix and the rank,
+// and a pipe's name has ".pipe" appended.
 inline constexpr char kFlightPrefix[] = "flight_";
 
 }  // namespace dslaunch

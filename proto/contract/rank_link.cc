@@ -3,11 +3,12 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kMagic = 0x314c5244;  // the bytes "DRL1"
+constexpr uint32_t kMagic = 0x314c5244;  // bytes "DRL1", which begin each message
 constexpr size_t kHeaderBytes = 8 * 4 + 8;
 static_assert(kHeaderBytes + kMaxRankLinkLabel + kMaxRankLinkText <= kRankLinkMessageBytes);
 
-// Appends `size` bytes of a number in little-endian order, on any machine.
+// Appends the `size` lowest bytes of `number` in little-endian order, independent of the machine's
+// byte order.
 void PutNumber(std::string& bytes, uint64_t number, size_t size) {
   for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(number >> (8 * i)));
 }

@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// The variables of the agent's own step. They are removed from the ranks' environment, because
-// otherwise programs would use the agent's place as their own.
+// The variables of the agent's own Slurm step. Programs would otherwise use the agent's place as
+// their own, so these variables are removed from the ranks' environment.
 inline constexpr std::array<std::string_view, 15> kSlurmStepVariables = {
     "SLURM_PROCID",         "SLURM_LOCALID",
     "SLURM_NODEID",         "SLURM_NTASKS",

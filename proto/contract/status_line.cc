@@ -12,8 +12,8 @@ namespace {
 constexpr char kMemorySource[] = "memory";
 constexpr char kDiskSource[] = "disk";
 
-// Reads one flat JSON object with string, number, true, false and null values. Nested values and
-// escapes in strings are not allowed in a status line, so Parse returns nullopt for them.
+// Reads one flat JSON object with string, number, true, false and null values. A status line must
+// not contain nested values or escapes in strings, so Parse returns nullopt for them.
 class FlatJson {
  public:
   explicit FlatJson(std::string_view text) : rest_(text) {}
@@ -34,7 +34,8 @@ class FlatJson {
     return true;
   }
 
-  // Removes a number, true, false or null and returns it as text in `out`.
+  // Removes a number, true, false or null from the front of the text, and sets `out` to its
+  // characters.
   bool TakeScalar(std::string_view& out) {
     SkipSpace();
     const size_t end = rest_.find_first_of(",} \t");
@@ -77,8 +78,8 @@ bool ReadCount(std::string_view text, int64_t& out) {
   return status == std::errc() && end == text.data() + text.size() && out >= 0;
 }
 
-// Returns whether this is a result of an evaluation: a number, or null, with a plain name. The
-// trainer writes null for values that are not finite.
+// Returns whether a field is a result of an evaluation: a number, or null, with a plain name. The
+// trainer writes null for NaN and infinite values.
 bool IsResult(std::string_view name, std::string_view value) {
   constexpr size_t kMaxNameBytes = 64;
   const auto is_plain = [](char c) {
@@ -97,7 +98,7 @@ std::string FormatDouble(double value, int digits = 9) {
   return text;
 }
 
-// Returns `text` without characters that a string of a status line cannot contain, cut to 256
+// Returns `text` without the characters that a string of a status line must not contain, cut to 256
 // bytes.
 std::string PlainText(std::string text) {
   constexpr size_t kMaxBytes = 256;
@@ -119,7 +120,8 @@ std::optional<StatusLine::Event> ReadEvent(std::string_view name) {
   return std::nullopt;
 }
 
-// Reads the value of a key into its field of `status`. Returns false if `value` is not valid.
+// Reads the value of a key into the member of `status` for that key. Returns false if `value` is
+// not valid.
 bool ReadField(std::string_view key, std::string_view value, StatusLine& status) {
   if (key == "total_steps") return ReadCount(value, status.total_steps);
   if (key == "loss_tolerated") {
@@ -166,7 +168,8 @@ std::string StatusLine::Format() const {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
     for (const auto& [name, value] : results)
       line +=
-          ",\"" + name + "\":" + FormatDouble(value, /*digits=*/15);  // 15 digits keep counts exact
+          // The 15 digits keep counts exact.
+          ",\"" + name + "\":" + FormatDouble(value, /*digits=*/15);
     return line + "}\n";
   }
   if (event == Event::kSave || event == Event::kSaved) {

@@ -34,33 +34,35 @@
 
 namespace dslaunch {
 
-// The kinds of lines. Of each kind, a slow reader needs only the newest line.
+// The kinds of lines. A slow reader needs only the newest line of each kind.
 enum class StatusKind { kProgress, kEvaluation, kCopy };
 
-inline constexpr size_t kMaxStatusLineBytes = 4096;  // limit on a line; longer lines are ignored
+// Maximum bytes of a line; longer lines are ignored.
+inline constexpr size_t kMaxStatusLineBytes = 4096;
 
-// Names and values in their original order. Values that are not finite are NaN.
+// Names and values in their original order. A value is NaN if the line has null.
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
 struct StatusLine {
   enum class Event { kReady, kStep, kEval, kLost, kWait, kCopied, kRestored, kSave, kSaved };
   Event event = Event::kReady;
-  // kReady: true if the other ranks continue when a signal ends this rank.
+  // True if the other ranks continue when a signal ends this rank; for kReady.
   bool loss_tolerated = false;
-  // Number of completed optimizer steps, for kSave and kSaved those in the checkpoint.
+  // Number of completed optimizer steps; for kSave and kSaved, of the steps in the checkpoint.
   int64_t step = 0;
   int64_t total_steps = 0;  // number of steps of the run; 0 if unknown
   std::optional<double> loss = {};
-  std::optional<double> samples_per_s = {};  // rate over all ranks
-  std::optional<double> tokens_per_s = {};   // rate over all ranks
-  std::optional<double> compute_s = {};      // time of the rank's own work in the step
-  EvaluationResults results = {};            // set only for kEval
-  uint32_t lost_rank = 0;                    // set only for kLost
-  // kWait: the exchange, without quotes, backslashes or controls.
+  std::optional<double> samples_per_s = {};  // samples per second over all ranks
+  std::optional<double> tokens_per_s = {};   // tokens per second over all ranks
+  std::optional<double> compute_s = {};      // seconds of the rank's own work in the step
+  EvaluationResults results = {};            // results of the evaluation; for kEval
+  uint32_t lost_rank = 0;                    // rank that does not answer; for kLost
+  // Exchange for which the rank waits, without quotes, backslashes and control characters; for
+  // kWait.
   std::string exchange = {};
-  double waits_s = 0;                        // kWait: how long the rank has waited
-  bool from_memory = false;                  // kRestored: true from memory, false from a disk
-  std::optional<int64_t> reached_step = {};  // kRestored: last step of an earlier attempt
+  double waits_s = 0;                        // seconds that the rank has waited; for kWait
+  bool from_memory = false;                  // true from memory, false from a disk; for kRestored
+  std::optional<int64_t> reached_step = {};  // last step of an earlier attempt; for kRestored
 
   StatusKind kind() const {
     return event == Event::kEval     ? StatusKind::kEvaluation
@@ -68,11 +70,11 @@ struct StatusLine {
                                      : StatusKind::kProgress;
   }
 
-  // Returns one line with its newline. A loss that is not finite is written as null.
+  // Returns the line with its newline. A loss that is NaN or infinite is written as null.
   std::string Format() const;
 
-  // Parses a line. Returns nullopt if it is malformed, has an unknown event or source, is too long,
-  // or has a negative step, rank or waiting time.
+  // Parses a line. Returns nullopt if the line is malformed, has an unknown event or source, is too
+  // long, or has a negative step, rank or waiting time.
   static std::optional<StatusLine> Parse(std::string_view line);
 };
 

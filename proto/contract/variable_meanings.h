@@ -1,15 +1,16 @@
-// Describes the environment variables that dslaunch sets and reads, for docs/reference.
+// Describes the environment variables that dslaunch sets and reads. docs/reference is generated
+// from these tables.
 #pragma once
 
 namespace dslaunch {
 
 struct VariableMeaning {
   const char* name;
-  const char* meaning;  // description without a full stop
+  const char* meaning;  // description without a period at the end
 };
 
-// Variables that are set for every rank (WorkerEnv). A "default" does not override a value from the
-// node or the user.
+// Variables that are set for every rank (WorkerEnv). A variable described as "default" does not
+// override a value from the node or the user.
 inline constexpr VariableMeaning kRankVariables[] = {
     {"RANK", "the rank, from 0"},
     {"WORLD_SIZE", "ranks of the job"},
@@ -114,7 +115,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"LESS", "options of less; default FRX"},
 };
 
-// Variables that the front end and agents read, each for the devices of its own machine.
+// Variables that the front end and agents read; each of these processes reads them for its own
+// machine's devices.
 inline constexpr VariableMeaning kDeviceVariables[] = {
     {"CUDA_VISIBLE_DEVICES", "the devices of the machine that dslaunch may use"},
     {"ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK, ASCEND_RT_VISIBLE_DEVICES, "

@@ -36,7 +36,7 @@ Result<int> ReadInt(const WorkerEnv::Getenv& getenv, const char* name, int min, 
   return value;
 }
 
-// Parses two descriptors, "A,B". Fails unless both are at least 3.
+// Parses a pair of descriptors, "A,B". Fails unless both are at least 3.
 Result<std::pair<int, int>> ReadFds(const char* name, std::string_view text) {
   std::pair<int, int> fds;
   const char* const end = text.data() + text.size();
@@ -71,7 +71,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {kRestartCountVariable, number(restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", number(max_restarts)},
       {"TORCHELASTIC_RUN_ID", run_id.empty() ? job_id : run_id},
-      {kAgentStoreVariable, "False"},  // rank 0 hosts the TCPStore itself
+      {kAgentStoreVariable, "False"},  // rank 0 hosts the TCPStore itself, not the agent
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},
       {kAttemptVariable, number(attempt)},
@@ -102,7 +102,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
   if (!flight_prefix.empty()) {
     env.emplace_back("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", flight_prefix);
     env.emplace_back("TORCH_FR_DUMP_TEMP_FILE", flight_prefix);
-    // PyTorch before 2.9 reads this variable instead of TORCH_FR_DUMP_TEMP_FILE.
+    // PyTorch before 2.9 reads TORCH_NCCL_DEBUG_INFO_TEMP_FILE instead of TORCH_FR_DUMP_TEMP_FILE,
+    // so both are set.
     env.emplace_back("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", flight_prefix);
   }
   if (socket_ifname) {
@@ -144,7 +145,7 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   DSL_TRY_ASSIGN(env.rank, ReadInt(getenv, "RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_rank, ReadInt(getenv, "LOCAL_RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_world_size, ReadInt(getenv, "LOCAL_WORLD_SIZE", 1, env.world_size));
-  // These variables are optional, because not every launcher sets them.
+  // Not every launcher sets these variables, so they are optional.
   if (getenv(kNumNodesVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.num_nodes, ReadInt(getenv, kNumNodesVariable, 1, env.world_size));
   }

@@ -1,4 +1,5 @@
-// Implements a bidirectional gRPC stream for a thread that blocks on it, always with a deadline.
+// Implements a bidirectional gRPC stream for a thread that blocks on reads and writes, always with
+// a deadline.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,7 +14,7 @@
 namespace dslaunch {
 
 // A stream that one thread reads and writes. `Reactor` is grpc::ClientBidiReactor or
-// grpc::ServerBidiReactor. The object lives until both gRPC and its user have released it. The
+// grpc::ServerBidiReactor. The object exists until both gRPC and its user have released it. The
 // thread must not use the object after it has ended the call. Threads of gRPC only deliver events.
 template <class Reactor, class Incoming, class Outgoing>
 class BlockingStream
@@ -32,7 +33,7 @@ class BlockingStream
       message.emplace(std::move(incoming_));
       incoming_.Clear();
     }
-    // Called without the mutex, because gRPC may call back before StartRead() returns.
+    // gRPC may call back before StartRead() returns, so it is called without the mutex.
     this->StartRead(&incoming_);
     return message;
   }
@@ -89,7 +90,7 @@ class BlockingStream
     has_ended_ = true;
     changed_.NotifyAll();
   }
-  // Releases gRPC's reference to the object. Call this in gRPC's last callback.
+  // Releases gRPC's reference to the object. Call this in the last callback of gRPC.
   void SetDone() {
     const auto self = std::move(self_);
     const MutexLock lock(mutex_);

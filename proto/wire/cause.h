@@ -1,4 +1,4 @@
-// Makes and describes causes, which state why a job ended.
+// Makes and describes causes, which are the reasons why a job ended.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Returns a cause that concerns a whole node, not a rank.
+// Returns a cause that applies to a whole node, not to a rank.
 inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                            std::string message) {
   pb::Cause cause;
@@ -22,7 +22,7 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
   return cause;
 }
 
-// Returns a cause for a signal that asks a whole node to stop.
+// Returns a cause for a signal that requests a whole node to stop.
 inline pb::Cause MakeSignalCause(pb::Cause::Kind kind, uint32_t node_index, int signal_number,
                                  std::string message) {
   pb::Cause cause = MakeCause(kind, node_index, ExitCode::kInterrupted, std::move(message));
@@ -34,15 +34,15 @@ inline pb::Cause MakeSignalCause(pb::Cause::Kind kind, uint32_t node_index, int 
 // Returns whether the cause states that the ranks succeeded.
 inline bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE; }
 
-// Returns whether the job was asked to stop, by a signal or by its own program.
+// Returns whether a signal or the job's own program requested the job to stop.
 inline bool IsStopRequest(const pb::Cause& cause) {
   return cause.kind() == pb::Cause::INTERRUPTED ||
          (cause.kind() == pb::Cause::WORKER_EXIT &&
           cause.exit_code() == ToInt(ExitCode::kPreempted));
 }
 
-// Returns one line without a period, such as "rank 3 (node2) exited with code 7". The node is
-// omitted if `node_name` is empty.
+// Returns a line about the cause without a period, such as "rank 3 (node2) exited with code 7". The
+// node is omitted if `node_name` is empty.
 inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {
   if (IsSuccess(cause)) return "all ranks succeeded";
   const std::string who =

@@ -13,17 +13,17 @@ namespace {
 
 constexpr int kMaxMessageBytes = 16 << 20;
 
-// The interval of pings to an idle node on its control connection, because TCP alone does not
-// detect its silence. The front end's silence is detected by its lease (NodeAgent::Renew).
+// Interval of pings to an idle node on its control connection, because TCP alone does not detect a
+// silent node. A silent front end is detected by its lease (NodeAgent::Renew).
 constexpr int kPingEveryMs = 10'000;
 
-// The flow-control windows of a call, towards a front end and towards a node. Without them, gRPC
-// would estimate the bandwidth by a ping for each burst of data, which doubles the messages at the
-// start and end of a job.
+// Flow-control windows of a call, towards a front end and towards a node. With default windows,
+// gRPC would estimate the bandwidth by a ping for each burst of data, which doubles the messages at
+// the start and end of a job.
 constexpr int kFrontEndWindowBytes = 256 << 10;
 constexpr int kNodeWindowBytes = 4 << 20;
 
-// Makes the descriptor non-blocking, because gRPC hangs otherwise.
+// Makes the descriptor non-blocking. gRPC hangs on a blocking descriptor.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 // Keeps gRPC initialized until the process exits. Otherwise gRPC shuts down with its last channel,
@@ -38,8 +38,7 @@ grpc::ChannelArguments CommonChannelArguments() {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kFrontEndWindowBytes);
-  // These features are disabled, because they take memory for each channel and call and are not
-  // used.
+  // These features are not used but take memory for each channel and call, so they are disabled.
   arguments.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

@@ -1,5 +1,5 @@
-// Sets the common options of all gRPC channels and servers of dslaunch. None of them listens by
-// itself: network traffic arrives through SSH or dslaunch's own TLS (acceptor.h).
+// Sets the common options of all gRPC channels and servers of dslaunch. gRPC servers do not listen
+// themselves: network traffic arrives through SSH or dslaunch's own TLS (acceptor.h).
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,11 +11,11 @@
 
 namespace dslaunch {
 
-// The maximum size of a message from a node. The largest legitimate messages are the output of one
-// of many ranks and lists of ranks. A larger message ends the call.
+// The maximum bytes of a message from a node. The largest legitimate messages are one of many
+// ranks' output and lists of ranks. A larger message ends the call.
 inline constexpr int kMaxPeerMessageBytes = 2 << 20;
 
-// Set options that disable proxies from the environment and shared connections, and that limit
+// Set the common options: no proxies from the environment, no shared connections, and limits on
 // messages and pings.
 grpc::ChannelArguments CommonChannelArguments();
 void SetCommonServerOptions(grpc::ServerBuilder& builder);
@@ -23,9 +23,10 @@ void SetCommonServerOptions(grpc::ServerBuilder& builder);
 // The default time limit for the answer to a ping on a channel.
 inline constexpr milliseconds kUsualSilence{30'000};
 
-// Make a channel, or serve, over a connected stream socket, and take ownership of the socket. No
-// credentials are needed, because the process at the other end has been authenticated before. The
-// channel ends if nothing arrives on it for `silent_after`, but not before 20 s.
+// Make a channel (ChannelFromFd) or serve (ServeFd) over a connected stream socket, and take
+// ownership of the socket. No credentials are needed, because the process at the other end has been
+// authenticated before. The channel ends if nothing arrives on it for `silent_after`, but not
+// before 20 s.
 std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd,
                                              milliseconds silent_after = kUsualSilence);
 void ServeFd(grpc::Server& server, UniqueFd fd);

@@ -76,7 +76,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     return Queued();
   }
 
-  // Closes the socket without a callback, because the owner is being destroyed.
+  // Closes the socket without calling back, because the owner is being destroyed.
   void Abandon() {
     const MutexLock lock(mutex_);
     closed_ = true;
@@ -98,8 +98,8 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
         return asio::post(socket_.get_executor(),
                           [self = shared_from_this()] { self->AwaitRoom(); });
       } else if (errno != EINTR) {
-        // The peer has closed the socket, but its last messages must still be read. The end of file
-        // after them closes this end.
+        // The peer has closed the socket, but its last messages must still be read, so the socket
+        // stays open until the end of file after them.
         write_failed_ = true;
         written_ = queue_.size();
       }
@@ -108,8 +108,8 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     written_ = 0;
   }
 
-  // Removes written bytes from the queue even if it never becomes empty. Each byte is moved at most
-  // once on average.
+  // Removes written bytes from the queue, even if the queue never becomes empty. On average, each
+  // byte is moved at most once.
   void DropWritten() DSL_REQUIRES(mutex_) {
     if (written_ <= queue_.size() / 2) return;
     queue_.erase(0, written_);
@@ -166,13 +166,13 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   OnMessage on_message_;
   OnClosed on_closed_;
   std::array<char, kReadBytes> chunk_;
-  std::string partial_;  // received beginning of the next message
-  // Written only by the loop's thread while it holds mutex_, so that thread may read it without
-  // mutex_.
+  std::string partial_;  // beginning of the next message, received so far
+  // Only the loop's thread writes this member, while it holds mutex_, so that thread may read the
+  // member without mutex_.
   bool closed_ = false;
 
   mutable Mutex mutex_;
-  // The bytes to write. The first `written_` of them have been written.
+  // The bytes to write. The first `written_` bytes have been written already.
   std::string queue_ DSL_GUARDED_BY(mutex_);
   size_t written_ DSL_GUARDED_BY(mutex_) = 0;
   // True if Write() runs again when the socket accepts more bytes.

@@ -1,5 +1,5 @@
-// Sends Protobuf messages over a stream socket, each as a 4-byte little-endian length and the
-// bytes.
+// Sends Protobuf messages over a stream socket. Each message is preceded by its length as a 4-byte
+// little-endian number.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -18,10 +18,11 @@ namespace dslaunch {
 // The maximum bytes of a message. A longer message is a protocol error.
 inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;
 inline constexpr size_t kMaxQueuedBytes =
-    size_t{64} << 20;  // limit on the queue for a peer; the socket is closed beyond it
+    size_t{64} << 20;  // maximum queued bytes for a peer; beyond it the socket is closed
 
 // One end of a connected SOCK_STREAM socket on an io_context that a single thread runs. That thread
-// calls all members except Send(). The object may be destroyed inside its own callbacks.
+// calls all members except Send(), which any thread may call. The object may be destroyed inside
+// its own callbacks.
 class FramedSocket {
  public:
   // Receives the bytes of one message, which are valid during the call.
@@ -41,11 +42,11 @@ class FramedSocket {
 
   // Sends a message: immediately writes the bytes that the socket accepts, even while the
   // io_context is blocked, and queues the rest. Returns false if the socket is closed, the message
-  // exceeds kMaxFrameBytes, or the queue exceeds kMaxQueuedBytes; the socket is closed in the last
-  // two cases. Thread-safe.
+  // exceeds kMaxFrameBytes, or the queue exceeds kMaxQueuedBytes; the last two cases also close the
+  // socket. Thread-safe.
   bool Send(const google::protobuf::MessageLite& message);
 
-  // Returns the number of bytes that have not been written yet.
+  // Returns the number of queued bytes that have not been written yet.
   size_t queued_bytes() const;
 
  private:

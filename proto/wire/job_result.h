@@ -9,18 +9,18 @@
 
 namespace dslaunch {
 
-// Returns the result that this node records. `outcome` is the first cause that reached this node;
+// Returns the result to store on this node. `outcome` is the first cause that reached this node;
 // the final cause of the rendezvous replaces it. The job succeeds only if all ranks succeeded *and*
-// every node confirmed its teardown. The exit code is 85 if every rank saved and stopped on
-// request. Pure.
+// every node confirmed that no process is left. The exit code is 85 if every rank saved and stopped
+// on request. Pure.
 pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
                             const pb::NodeDone& done);
 
 // Returns whether every rank saved a checkpoint and stopped on request, which is not a failure.
 bool SavedOnRequest(const pb::JobResult& result);
 
-// Writes FOLDER/result.json (mode 0600). Syncs the file to the disk before it is renamed into
-// place.
+// Writes FOLDER/result.json (mode 0600). The file is synced to the disk before it gets this name,
+// so it is never incomplete.
 Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& result);
 
 // Returns the result in FOLDER/result.json; nullopt if the file is missing, invalid, or not owned

@@ -1,7 +1,7 @@
 // Computes how long a node keeps working without a renewal by its front end. The caller passes the
-// time. It must be from a clock that runs while the machine is suspended, because other nodes draw
-// conclusions from this node's silence during that time. Thread-safe: renewals count on arrival,
-// even while the agent's loop waits for a disk.
+// time from a clock that also runs while the machine is suspended, because other nodes act on this
+// node's silence during that time. Thread-safe: a renewal counts when it arrives, even while the
+// agent's loop waits for a disk.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// The clock CLOCK_BOOTTIME. Unlike Clock, it runs while the machine is suspended.
+// The clock CLOCK_BOOTTIME, which, unlike Clock, runs while the machine is suspended.
 struct BootClock {
   using duration = std::chrono::microseconds;
   using rep = duration::rep;
@@ -28,33 +28,33 @@ class Lease {
   using Time = BootClock::time_point;
 
   struct Terms {
-    milliseconds length{0};  // duration of the lease; 0: the lease never ends
+    milliseconds length{0};  // duration of the lease; 0 if it never ends
     milliseconds look_every{500};
-    // The maximum time by which a renewal extends the lease, counted from the newest answer of this
+    // Maximum time by which a renewal extends the lease, counted from the newest answer of this
     // node that the front end had received when it sent the renewal.
     milliseconds prompt{0};
   };
 
-  // Starts the lease at `now`.
+  // Makes a lease that starts at `now`.
   Lease(const Terms& terms, Time now)
       : terms_(terms), begun_(now), last_seen_(now), renewed_(now), looked_(now) {}
-  // Changes the terms. They also apply to earlier renewals.
+  // Changes the terms, also for earlier renewals.
   void SetTerms(const Terms& terms);
-  // Restarts the lease at `now`, as a renewal does.
+  // Restarts the lease at `now`, with the same effect as a renewal.
   void Begin(Time now);
 
   // Handles a renewal by the front end and returns the answer. `last_seen_us` is the newest answer
-  // that the front end had received; nullopt if it has only seen the start of this lease. So even a
-  // delayed renewal cannot extend the lease too far.
+  // that the front end had received; nullopt if it has received only the start of this lease.
+  // Because the lease is extended from that answer, a delayed renewal cannot extend it too far.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, Time now);
 
-  // Returns the time from which the lease's length counts, which is the time of the newest renewal.
+  // Returns the time of the newest renewal, from which the lease's length counts.
   Time renewed() const;
 
   // Returns the remaining time: nullopt if the lease never ends, 0 if it has expired. Call this
   // every `look_every`, from any thread. If a call is late by more than kStall and finds the lease
-  // expired, this process could not run: renewals may be unread, or the front end on the same
-  // machine could not run either. Then kCatchUp remains, once after each renewal.
+  // expired, this process could not run: it may have unread renewals, or a front end on the same
+  // machine could not run either. In this case kCatchUp remains, once after each renewal.
   std::optional<milliseconds> Left(Time now);
 
   static constexpr milliseconds kCatchUp{3'000};
@@ -63,7 +63,7 @@ class Lease {
   mutable Mutex mutex_;
   Terms terms_ DSL_GUARDED_BY(mutex_);
   Time begun_ DSL_GUARDED_BY(mutex_);
-  // The newest `last_seen_us` of the front end's renewals.
+  // The newest `last_seen_us` in the front end's renewals, as a time.
   Time last_seen_ DSL_GUARDED_BY(mutex_);
   Time renewed_ DSL_GUARDED_BY(mutex_);
   Time looked_ DSL_GUARDED_BY(mutex_);

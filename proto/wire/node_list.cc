@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// The limit of digits that keeps a number below 2^64 after any count is added.
+// Maximum number of digits, such that a number is below 2^64 after any count is added.
 constexpr uint32_t kMostNumberDigits = 18;
 constexpr uint64_t kEndOfNumbers = 1'000'000'000'000'000'000;
 
@@ -24,7 +24,7 @@ struct Split {
 };
 
 // Splits `name` at the number that begins at or contains position `at`. Returns nullopt if there is
-// none, or if it has too many digits.
+// no number at that position, or if the number has too many digits.
 std::optional<Split> SplitAt(std::string_view name, size_t at) {
   Split split{at, at};
   while (split.begin > 0 && IsDigit(name[split.begin - 1])) --split.begin;
@@ -39,8 +39,8 @@ uint32_t Clamped(uint64_t sum) {
   return static_cast<uint32_t>(std::min<uint64_t>(sum, UINT32_MAX));
 }
 
-// Removes the next text from `texts` and returns it; nullopt if it is not terminated by a zero
-// byte.
+// Removes the next text from `texts` and returns it; nullopt if `texts` has no zero byte, which
+// terminates each text.
 std::optional<std::string> TakeText(std::string_view& texts) {
   const size_t end = texts.find('\0');
   if (end == std::string_view::npos) return std::nullopt;
@@ -61,8 +61,8 @@ std::string NodeTable::Run::NameOf(uint32_t place) const {
   return name + text + after;
 }
 
-// Appends the name to the run if it is the next name, else returns false. The first two names of a
-// run determine which number is counted.
+// Appends `name` to the run if it is the run's next name, else returns false. The first two names
+// of a run determine which number in the name counts up.
 bool NodeTable::AppendName(const std::string& name, Run& run) {
   if (run.digits > 0) {
     if (run.NameOf(run.count) != name) return false;

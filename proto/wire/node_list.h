@@ -1,5 +1,5 @@
 // Encodes the nodes of a job for messages. Each node gets the whole list, so nodes whose names
-// differ only in a number are compressed into one run.
+// differ only in a number are combined into one run.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ namespace dslaunch {
 class NodeTable {
  public:
   NodeTable() = default;
-  // Decodes a list. Fails with kInternal for lists that PackNodes does not produce, and for more
-  // than kMaxNodesInSet nodes.
+  // Decodes a list. Fails with kInternal for lists that PackNodes does not produce, and for lists
+  // of more than kMaxNodesInSet nodes.
   static Result<NodeTable> Read(const pb::NodeList& list);
 
   uint32_t size() const { return size_; }
-  // Returns a node. Precondition: `index` < size().
+  // Returns the node at `index`. Precondition: `index` < size().
   pb::Node At(uint32_t index) const;
   uint32_t SlotsOf(uint32_t index) const { return RunOf(index).slots; }
-  // Return the number of slots of all nodes, and of all nodes that are not spares; at most
+  // Return the number of slots of all nodes, or of all nodes that are not spares; at most
   // UINT32_MAX.
   uint32_t num_slots() const { return num_slots_; }
   uint32_t num_regular_slots() const { return num_regular_slots_; }
@@ -35,7 +35,7 @@ class NodeTable {
   struct Run {
     uint32_t first = 0;  // index of the run's first node
     uint32_t count = 0;
-    std::string before = {};  // text of the name before the number
+    std::string before = {};  // text before the number in each name
     uint64_t number = 0;
     uint32_t digits = 0;  // minimum number of digits; 0 if the name has no number
     std::string after = {};
@@ -56,7 +56,7 @@ class NodeTable {
   uint32_t num_regular_slots_ = 0;
 };
 
-// Encodes the list. Precondition: no name contains a zero byte.
+// Encodes a list of nodes. Precondition: no name contains a zero byte.
 pb::NodeList PackNodes(const std::vector<pb::Node>& nodes);
 
 }  // namespace dslaunch

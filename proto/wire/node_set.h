@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-// The maximum number of a job's nodes. Larger indices from a peer are ignored.
+// Maximum number of a job's nodes. Indices from a peer that are not below this limit are ignored.
 inline constexpr uint32_t kMaxNodesInSet = 1u << 20;
 
-// Encodes a set of indices. Precondition: `indexes` is ascending without duplicates.
+// Encodes a set of node indices. Precondition: `indexes` is ascending without duplicates.
 inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
   pb::NodeSet set;
   for (size_t i = 0; i < indexes.size(); ++i) {

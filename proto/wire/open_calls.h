@@ -1,4 +1,4 @@
-// Counts the calls in progress on a connection.
+// Counts the calls that are in progress on a connection.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Lets the owner of a channel wait for its calls before it releases the channel. gRPC must not drop
-// the last reference to a channel on one of its own threads, such as a thread that ends a call.
-// Thread-safe.
+// Counts a channel's calls, so that the channel's owner can wait for them before it releases the
+// channel. gRPC must not drop the last reference to a channel on one of its own threads, such as a
+// thread that ends a call. Thread-safe.
 class OpenCalls {
  public:
   // Begins a call. The call is in progress until the last copy of the returned value is destroyed.

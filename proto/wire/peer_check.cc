@@ -29,11 +29,11 @@ constexpr uint32_t kMaxGpus = 4'096;
 constexpr int kMaxEndpoints = 64;
 constexpr uint32_t kMaxDelayMs = 24 * 3'600 * 1'000;
 
-// --- Texts ---
+// --- Limits of texts and lists ---
 
-// The size of a message up to which it cannot contain a text or a list above the limit (an entry
-// takes at least two bytes). Most messages are that small and need no reflection, before whose
-// first use Protobuf builds its descriptors.
+// The size of a message up to which no text or list can exceed its limit, because an entry takes at
+// least two bytes. Most messages are that small and need no reflection, before whose first use
+// Protobuf builds its descriptors.
 constexpr size_t kNothingToCutBytes = std::min(kMaxPeerTextBytes, kMaxLastLinesBytes);
 static_assert(kNothingToCutBytes < size_t{2} * kMaxPeerEntries);
 
@@ -42,7 +42,7 @@ size_t TextLimit(const FieldDescriptor& field) {
   return field.name() == "last_lines" ? kMaxLastLinesBytes : kMaxPeerTextBytes;
 }
 
-// Keeps the beginning of the text, up to the end of a whole UTF-8 character, and appends kMark.
+// Cuts the end of a text. Keeps whole UTF-8 characters, and appends kMark.
 void CutEnd(std::string& text, size_t max_bytes) {
   size_t end = max_bytes - kMark.size();
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
@@ -82,9 +82,9 @@ void CutField(Message& message, const FieldDescriptor& field) {
   }
 }
 
-// --- Numbers ---
+// --- Checks of numbers and addresses ---
 
-// Collects the results of checks. The first violation is reported.
+// Collects the results of checks, and reports the first violation.
 class Rules {
  public:
   void InRange(std::string_view what, int64_t value, int64_t low, int64_t high) {
@@ -118,8 +118,8 @@ class Rules {
   Result<void> result_;
 };
 
-// Returns whether the text has only characters of numeric addresses, host names and interface
-// names.
+// Returns whether the text has only characters that occur in numeric addresses, host names and
+// interface names.
 bool IsAddress(std::string_view text) {
   return text.size() <= kMaxAddressBytes && std::ranges::all_of(text, [](unsigned char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -278,7 +278,7 @@ Result<void> CheckFailoverReply(pb::FailoverReply& reply) {
   return rules.result();
 }
 
-// Ranks and devices must be in ascending order, so that none is sent twice.
+// Ranks and devices must be in ascending order, which ensures that no rank or device occurs twice.
 void CheckSample(Rules& rules, const pb::NodeSample& sample, const PeerLimits& limits) {
   rules.AtMost("attempt", sample.attempt(), limits.attempts);
   rules.AtMost("number of ranks", static_cast<uint64_t>(sample.ranks_size()), limits.slots);
@@ -344,7 +344,7 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
       rules.Holds(event.rendezvous_lost().cause().kind() != pb::Cause::NONE,
                   "a lost rendezvous without a cause");
       break;
-    default:  // a notice, a heartbeat, or an event of a later version
+    default:  // notices, heartbeats and events of later versions need no check
       break;
   }
   return rules.result();

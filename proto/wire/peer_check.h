@@ -1,9 +1,9 @@
-// Checks messages of other processes of a job before they are used: from agents to the front end
+// Checks messages from other processes of a job before they are used: from agents to the front end
 // and to the rendezvous, and from the rendezvous to agents. Pure.
 //
-// Texts are cut to their limits and then end with "...". A number, address or count that no agent
-// sends is an error. The error message is one sentence that names the field; it follows "its agent
-// sent" or "it sent". The caller must stop trusting such a peer.
+// Texts beyond their limits are cut, and then end with "...". A number, address or count that no
+// agent sends is an error. The error message is one sentence that names the field; it follows "its
+// agent sent" or "it sent". The caller must stop trusting a peer after such an error.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,19 @@
 
 namespace dslaunch {
 
-inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // limit on the number of ranks of a job
+inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // maximum number of ranks of a job
 inline constexpr uint64_t kMaxAttempts = 1u << 30;
 inline constexpr uint64_t kMaxTerms = 1u << 30;
 
-// The maximum bytes of a text, except for the next two kinds.
+// Maximum bytes of a text, except for last lines and output data.
 inline constexpr size_t kMaxPeerTextBytes = 8 << 10;
-// The maximum bytes of the last lines of a rank. The end of longer texts is kept.
+// Maximum bytes of the last lines of a rank. Longer texts lose their beginning.
 inline constexpr size_t kMaxLastLinesBytes = 64 << 10;
 
-// The maximum entries of a list of texts or messages. Further entries are dropped.
+// Maximum entries of a list of texts or messages. Further entries are dropped.
 inline constexpr int kMaxPeerEntries = 10'000;
 
-// The limits of the job as known to this side.
+// The limits of the job as known to the process that checks messages.
 struct PeerLimits {
   uint32_t nodes = kMaxNodesInSet;
   uint32_t ranks = kMaxJobRanks;  // number of slots of the job
@@ -49,12 +49,12 @@ Result<void> CheckStacksReply(pb::StacksReply& reply, const PeerLimits& limits);
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits);
 Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLimits& limits);
 
-// Check messages between agents that elect another rendezvous.
+// Check messages between agents that elect another host of the rendezvous.
 Result<void> CheckVote(pb::Vote& vote, const PeerLimits& limits);
 Result<void> CheckVoteAnswer(pb::VoteAnswer& answer);
 
-// Cuts texts and lists at every depth, for messages that need no other check. Fields named `data`
-// are not cut.
+// Cuts texts and lists of a message at every depth. Used for messages that need no other check.
+// Fields named `data` are not cut.
 void CutTexts(google::protobuf::Message& message);
 
 }  // namespace dslaunch

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// Keeps the beginning of a text, up to the end of a whole UTF-8 character.
+// Cuts the end of a text that is too long, and keeps whole UTF-8 characters.
 template <class Text>
 void CutText(Text* text) {
   if (text->size() <= kMaxStackTextBytes) return;
@@ -20,7 +20,7 @@ void CutText(Text* text) {
   text->resize(end);
 }
 
-// Keeps the end of a file name, because file names differ at their end.
+// Cuts the beginning of a file name that is too long, because file names differ at their end.
 void CutFile(std::string* file) {
   if (file->size() <= kMaxStackTextBytes) return;
   size_t begin = file->size() - kMaxStackTextBytes;
@@ -56,8 +56,8 @@ void CutProcess(pb::ProcessStacks& process) {
   }
 }
 
-// Drops the last entries until the message is small enough: first frames of all threads beyond the
-// innermost, then threads, then processes.
+// Drops entries until the message is small enough: first the outermost frames of all threads, then
+// threads, then processes.
 void CutBytes(pb::RankStacks& stacks) {
   constexpr int kKeptFrames[] = {50, 20, 8};
   for (const int most : kKeptFrames) {
@@ -120,7 +120,7 @@ bool ReadSame(const pb::RankStacks& a, const pb::RankStacks& b) {
   return x->frames_size() > 0 || SameInKernel(*x, *y);
 }
 
-// Threads of one process that are doing the same.
+// A group of threads of one process that have the same stack.
 struct ThreadGroup {
   const pb::ProcessStacks* process = nullptr;
   const pb::ThreadStack* thread = nullptr;  // first thread of the group
@@ -146,8 +146,8 @@ std::vector<ThreadGroup> GroupThreads(const pb::RankStacks& stacks) {
   return groups;
 }
 
-// Returns a number by which groups are sorted: blocked and stopped threads first, then threads in
-// Python, then running threads.
+// Returns a number by which groups of threads are sorted: blocked and stopped threads first, then
+// threads in Python, then running threads.
 int Urgency(const ThreadGroup& group) {
   constexpr std::string_view kOrder = "DTt";
   const std::string& state = group.thread->state();
@@ -166,7 +166,7 @@ std::string SecondsText(uint64_t cpu_us) {
   return text;
 }
 
-// Returns a line about a group: "thread main: running, 0.5 s of CPU time".
+// Returns a line about a group of threads, such as "thread main: running, 0.5 s of CPU time".
 std::string GroupText(const ThreadGroup& group) {
   std::string text = group.count == 1 ? "thread " : std::to_string(group.count) + " threads ";
   text += group.thread->name().empty() ? "(unknown)" : group.thread->name();
@@ -176,8 +176,8 @@ std::string GroupText(const ThreadGroup& group) {
   return text;
 }
 
-// Returns "; python3 (pid 7) is stopped (T): kill -CONT 7 continues it" for each stopped or
-// uninterruptible process.
+// Returns a clause for each stopped or uninterruptible process: "; python3 (pid 7) is stopped (T):
+// kill -CONT 7 continues it".
 std::string StoppedText(const pb::RankStacks& stacks) {
   std::string text;
   for (const pb::ProcessStacks& process : stacks.processes()) {

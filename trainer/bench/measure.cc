@@ -32,7 +32,7 @@ class Trial {
   Trial(const ProcessGroup& group, MeasuredExchange exchange, int64_t bytes)
       : group_(group), exchange_(exchange), n_(group.world_size()) {
     const int64_t unit = 4 * n_;
-    // rounded to a multiple of the number of ranks
+    // The number of elements is rounded to a multiple of the number of ranks.
     elements_ = std::max<int64_t>(bytes / unit, 1) * n_;
     own_ = ValuesOf(group.rank(), elements_);
     buffer_ = own_.clone();

@@ -116,7 +116,7 @@ class Recorder : public OpHandler {
  private:
   struct Op {
     c10::OperatorHandle op;
-    // arguments with tensors that the constructor cannot change
+    // Arguments with tensors that the constructor cannot change.
     std::vector<c10::IValue> arguments;
     // The storages without memory that the operation uses, each with the index of its value.
     std::vector<std::pair<c10::Storage, size_t>> touched;
@@ -329,7 +329,7 @@ void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memor
         ->second;
   };
   torch::jit::Stack stack;
-  // real tensors, and the recorded tensors with the same layouts
+  // Real tensors, and the recorded tensors with the same layouts.
   std::vector<at::Tensor> tensors, foreseen;
   for (const c10::IValue& argument : op.arguments) {
     stack.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {

@@ -190,7 +190,7 @@ class ShapePass::Impl : public OpHandler {
   }
 
   const bool onednn_;
-  // results of operations by KeyOf()
+  // Results of operations, keyed by KeyOf().
   std::unordered_map<std::string, std::vector<c10::IValue>> shapes_;
   HandlerScope scope_;
 };

@@ -18,7 +18,7 @@ struct NamedShape {
 };
 
 struct DeepSpeedModel {
-  // value of param_shapes: trained parameters of each group
+  // Value of param_shapes: trained parameters of each group.
   std::vector<std::vector<NamedShape>> groups;
   std::vector<NamedShape> frozen;  // value of frozen_param_shapes, which stage 3 needs
   int64_t stage = 0;               // ZeRO stage that ds_config sets

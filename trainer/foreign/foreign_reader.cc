@@ -21,7 +21,7 @@ struct Box {
 // Returns the elements [from, to) of a tensor of `shape`, in row-major order, as boxes. There are
 // at most two boxes for each dimension.
 std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_t to) {
-  // number of elements in one step along each dimension
+  // Number of elements in one step along each dimension.
   std::vector<int64_t> inner(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;) inner[i - 1] = inner[i] * shape[i];
   std::vector<Box> boxes;

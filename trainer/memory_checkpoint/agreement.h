@@ -21,7 +21,7 @@ namespace dslaunch {
 // The copies that one rank offers in a round.
 struct CopyOffer {
   std::vector<CopyId> copies = {};  // at most two copies that are not known to be damaged
-  // copy chosen in the last round, if the rank has read all of it
+  // Copy chosen in the last round, if the rank has read all of it.
   std::optional<CopyId> verified = {};
 
   bool operator==(const CopyOffer&) const = default;

@@ -151,7 +151,7 @@ class ParallelEncoder {
  private:
   std::vector<std::unique_ptr<BlockEncoder>> encoders_;
   size_t started_ = 0;
-  // results in order; a future's destructor waits for its thread
+  // Results in order; a future's destructor waits for its thread.
   std::deque<std::future<Encoded>> pending_;
 };
 

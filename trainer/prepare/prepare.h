@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 struct PrepareOptions {
-  // text files, of which each is a document, or files of JSON lines
+  // Text files, of which each is a document, or files of JSON lines.
   std::vector<std::string> inputs;
   std::string tokenizer;     // folder with tokenizer.json and tokenizer_config.json
   std::string output;        // prefix of the output files: <output>.bin and <output>.idx

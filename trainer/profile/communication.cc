@@ -25,7 +25,7 @@ std::optional<std::string> CommunicationKind(std::string_view event) {
   const size_t colon = event.find(':');
   if (colon == std::string_view::npos || colon == 0) return std::nullopt;
   std::string_view name = event.substr(colon + 1);
-  // operators such as "aten::add" are not exchanges
+  // Operators such as "aten::add" are not exchanges.
   if (name.starts_with(':')) return std::nullopt;
   name = name.substr(0, name.find(' '));  // removes the ranks in "nccl:send 0->1"
   for (const OtherName& other : kOtherNames) {

@@ -19,7 +19,7 @@ enum class ConvertKind {
 
 struct ConvertOptions {
   ConvertKind to = ConvertKind::kSafetensors;
-  // dtype of the written weights; nullopt if it is not changed
+  // The dtype of the written weights; nullopt if it is not changed.
   std::optional<at::ScalarType> dtype;
   bool force = false;       // true to overwrite existing files in the output folder
   bool merge_lora = false;  // true to merge the adapters into the base weights

@@ -41,7 +41,7 @@ struct Difference {
   std::string name;
   const TensorRecord* a = nullptr;  // null if the first checkpoint lacks the tensor
   const TensorRecord* b = nullptr;
-  // nullopt if the values are not compared or are not numbers
+  // The largest difference; nullopt if the values are not compared or are not numbers.
   std::optional<LargestDifference> values;
 };
 

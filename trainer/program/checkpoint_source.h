@@ -13,7 +13,7 @@ struct CheckpointSource {
   std::string path;
   // Files and tensors of the checkpoint. StoredTensors can read them, whichever program wrote them.
   Checkpoint checkpoint;
-  // plan of another program's checkpoint; nullopt if dslaunch wrote it
+  // Plan of another program's checkpoint; nullopt if dslaunch wrote it.
   std::optional<ForeignCheckpoint> foreign;
 };
 

@@ -11,7 +11,7 @@ LabeledTensors ReadMnist(const std::string& folder, bool train) {
   DataConfig config;
   config.type = DataConfig::Type::kIdx;
   config.path = folder;
-  // maximum, so that any label is accepted
+  // Labels are bytes, so with 256 classes any label is accepted.
   const DataSplits splits = OpenData(config, DataNeeds{.classes = 256});
   const Dataset& wanted = train ? *splits.train : *splits.test;
   std::vector<int64_t> all(static_cast<size_t>(wanted.size()));

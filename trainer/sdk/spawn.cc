@@ -146,7 +146,7 @@ void RunIfPlaced(const Place& place, int call, int ranks, const std::function<vo
   // have no effect.
   if (call < place.call) return;
   unsetenv(kPlaceVariable);
-  // set because the name is "exe" after /proc/self/exe is run
+  // The name is "exe" after /proc/self/exe was executed, so the program's name is restored.
   prctl(PR_SET_NAME, program_invocation_short_name);
   fcntl(place.report_fd, F_SETFD, FD_CLOEXEC);
   if (ranks != place.ranks) {

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// maximum number of symbols for which a scan is faster than a heap
+// Maximum number of symbols for which a scan is faster than a heap.
 constexpr size_t kMaxShort = 64;
 
 uint64_t PairOf(int32_t left, int32_t right) {

@@ -34,7 +34,7 @@ class CharSet {
   uint16_t properties_ = 0;
   std::vector<uint16_t> without_;
   bool negated_ = false;
-  // one bit for each ASCII character, set if the set contains it
+  // One bit for each ASCII character, set if the set contains it.
   std::array<uint64_t, kAscii / 64> ascii_{};
 };
 

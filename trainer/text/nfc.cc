@@ -64,7 +64,7 @@ constexpr char32_t kFirstDecomposed = 0xC0;
 constexpr char32_t kSyllables = 0xAC00;
 constexpr char32_t kLeads = 0x1100;
 constexpr char32_t kVowels = 0x1161;
-// one less than the first trailing consonant (the code point of no consonant)
+// One less than the first trailing consonant (the code point of no consonant).
 constexpr char32_t kTails = 0x11A7;
 constexpr char32_t kLeadCount = 19;
 constexpr char32_t kVowelCount = 21;
@@ -141,7 +141,7 @@ void SortMarks(std::u32string& text) {
 // Composes each starter with the following marks and starters that are not blocked by others.
 void ComposeAll(std::u32string& text) {
   std::optional<size_t> starter;
-  // combining class of the last kept character; -1 if there is no such character
+  // Combining class of the last kept character; -1 if there is no such character.
   int last_class = -1;
   size_t size = 0;
   for (const char32_t c : text) {

@@ -156,7 +156,7 @@ void Pattern::CompileRepeat(const PatternNode& node) {
     return CompileNested(Op::kAtomic, greedy);
   }
   for (uint32_t i = 0; i < node.least; ++i) Compile(child);
-  // indices of the splits whose second branch is the end of the repetition
+  // Indices of the splits whose second branch is the end of the repetition.
   std::vector<size_t> splits;
   const bool endless = node.most == PatternNode::kNoLimit;
   for (uint32_t i = node.least; i < (endless ? node.least + 1 : node.most); ++i) {

@@ -26,12 +26,11 @@ struct TextRange {
 // A compiled pattern with a backtracking matcher. Const methods may be called from several threads.
 class Pattern {
  public:
-  // Compiles `pattern`. Accepts: characters, \r
-  //  \t and escaped punctuation, \s \S, \p{..} and \P{..} of L, Lu, Ll, Lt, Lm, Lo, M, N, P and S,
-  //  classes with ranges and negation, groups (..), (?:..) and (?i:..) (of ASCII characters),
-  //  (?!..), alternatives, and the quantifiers ? * + (also possessive: ?+ *+ ++), {m}, {m,} and
-  //  {m,n}. Throws TrainError kBadInput with the offset in bytes for everything else, and for a
-  //  pattern that matches the empty string.
+  // Compiles `pattern`. Accepts: characters, \r \n \t and escaped punctuation, \s \S, \p{..} and
+  // \P{..} of L, Lu, Ll, Lt, Lm, Lo, M, N, P and S, classes with ranges and negation, groups (..),
+  // (?:..) and (?i:..) (of ASCII characters), (?!..), alternatives, and the quantifiers ? * + (also
+  // possessive: ?+ *+ ++), {m}, {m,} and {m,n}. Throws TrainError kBadInput, with the offset in
+  // bytes, for everything else, and for a pattern that matches the empty string.
   explicit Pattern(std::string_view pattern);
 
   // Appends the matches in `text` to `matches`, leftmost first and without overlaps. Of several

@@ -35,7 +35,7 @@ struct MetaspaceStep {
 };
 struct ByteLevelStep {
   bool add_prefix_space = false;
-  // pattern that divides words; nullopt to keep words whole
+  // Pattern that divides words; nullopt to keep words whole.
   std::optional<Pattern> pattern = std::nullopt;
 };
 using PreTokenizerStep = std::variant<SplitStep, DigitsStep, MetaspaceStep, ByteLevelStep>;

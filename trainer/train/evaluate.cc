@@ -88,7 +88,7 @@ Batch EvaluationBatches::Next() {
 }
 
 int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
-  // logits of text are large, so a pass has one micro-batch
+  // Logits of text are large, so a pass has one micro-batch.
   if (data.tokens_per_sample() > 0) return micro_batch_size;
   int64_t numbers = 1;
   for (const int64_t size : data.input_shape()) numbers *= size;

@@ -129,7 +129,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
     if (to.device == OffloadDevice::kCpu) plan.in_main_memory += bytes;
     if (to.device == OffloadDevice::kNvme) plan.in_files += bytes;
   };
-  // all units of parameters, in the order in which they are sent
+  // All units of parameters, in the order in which they are sent.
   std::vector<GradientUnit> sent_units;
   std::vector<GradientUnit> units;  // all units of parameters except those that `filling` counts
   const std::vector<size_t> trained = TrainedBefore(parameters);

@@ -59,7 +59,7 @@ class PipelineTrainingModel : public TrainingModel {
 
   std::shared_ptr<Model> model_;
   int64_t total_parameters_;
-  // factor of each target's loss in the current training step
+  // Factor of each target's loss in the current training step; nullopt if the mean is used.
   std::optional<double> target_weight_;
   PipelineEngine engine_;
 };

@@ -72,7 +72,7 @@ class Progress {
   // Saved() the end.
   void Saving(int64_t step) { status_.Saving(step); }
   void Saved(int64_t step) { status_.Saved(step); }
-  // writes a status line; call this once per step
+  // Writes a status line; call this once per step.
   void WriteStatus() { status_.Step(status_line_); }
   // Sets the floating point operations of an optimizer step and the peak rate of the hardware, both
   // over all ranks. If the peak rate is 0 (unknown), mfu is not reported.
@@ -110,7 +110,7 @@ class Progress {
   void WriteRankMetrics(const std::string& json);
   void PrintStep(double loss, double samples_per_s) const;
   void PrintEpoch() const;
-  // such as "5120 samples/s"; for text "81920 tokens/s"
+  // Returns a text such as "5120 samples/s"; for text data "81920 tokens/s".
   std::string Rate(double samples_per_s) const;
 
   const Options options_;

@@ -16,7 +16,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kStatusInterval{100};
-// minimum share of the training time that is reported as waiting for data
+// Minimum share of the training time that is reported as waiting for data.
 constexpr double kNotableWait = 0.05;
 constexpr double kNotableWaitS = 1;
 
@@ -149,7 +149,7 @@ std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
   nlohmann::ordered_json& eval = json["eval"];
   for (const auto& [name, value] : results) {
     if (value == std::floor(value) && std::abs(value) < kMaxWhole) {
-      // counts and other whole numbers are written without a decimal point
+      // Counts and other whole numbers are written without a decimal point.
       eval[name] = static_cast<int64_t>(value);
     } else {
       eval[name] = value;

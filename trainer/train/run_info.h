@@ -14,7 +14,7 @@ struct RunInfo {
   std::string dtype;
   int world_size = 1;
   int zero_stage = 0;
-  // floating-point operations of a step over all ranks; 0 if not counted
+  // Floating-point operations of a step over all ranks; 0 if not counted.
   double flops_per_step = 0;
   int64_t batch = 0;  // samples in a step, over all ranks
   int64_t micro_batch = 0;

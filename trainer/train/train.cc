@@ -216,7 +216,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   checkpoints.UseAdapters(recipe_, group);
   Checkpointer* const checkpointer = checkpoints.own();
   const Schedule schedule = ScheduleFrom(checkpoints.start(), env);
-  // created before the model, so that the model's memory is measured too
+  // Created before the model, so that the model's memory is measured too.
   std::optional<ActivationMeter> tensors;
   if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =

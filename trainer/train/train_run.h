@@ -35,7 +35,7 @@ struct TrainRun {
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  // group of StaleTraining with parallel.staleness, else the group of all replicas
+  // Group of StaleTraining with parallel.staleness, else the group of all replicas.
   ProcessGroup& group;
   TrainingModel& training_model;
   Progress& progress;

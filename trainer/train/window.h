@@ -21,7 +21,7 @@ struct Divergence {
   int64_t step = 0;  // number of the first bad step
   int rank = 0;
   double loss = 0;  // loss in the first bad step; if it is finite, the gradients were not finite
-  // number of skipped steps in a row; 0 if the bad step was applied to the weights
+  // Number of skipped steps in a row; 0 if the bad step was applied to the weights.
   int64_t steps = 0;
 };
 

@@ -17,7 +17,7 @@ namespace dslaunch {
 // The weights and buffers of a checkpoint in the form in which they will be written.
 struct ConvertedWeights {
   std::vector<TensorHeader> headers;
-  // record of each tensor; the checkpoint owns the records
+  // Record of each tensor; the checkpoint owns the records.
   std::vector<const TensorRecord*> records;
   uint64_t bytes = 0;  // bytes of all tensors together
 };

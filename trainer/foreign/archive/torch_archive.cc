@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kPickle[] = "data.pkl";
 constexpr size_t kMaxDimensions = 64;
-// maximum depth of nested wrappers, such as a Parameter within a class
+// Maximum depth of nested wrappers, such as a Parameter within a class.
 constexpr int kMaxWrappers = 8;
 constexpr uint64_t kMaxRepeatedBytes = uint64_t{16} << 20;
 

@@ -6,7 +6,7 @@
 namespace dslaunch {
 
 struct TorchDtype {
-  // name of the typed storage class; empty if only untyped storages have this dtype
+  // Name of the typed storage class; empty if only untyped storages have this dtype.
   std::string_view storage;
   std::string_view dtype;
   std::string_view name;  // dtype's name in safetensors files

@@ -7,13 +7,13 @@ namespace dslaunch::zip {
 
 inline constexpr uint64_t kHeaderBytes = 30;  // bytes of a member's header without the name
 inline constexpr uint64_t kEntryBytes = 46;   // bytes of a directory entry without the name
-// bytes of the end-of-directory record without the comment
+// Bytes of the end-of-directory record without the comment.
 inline constexpr uint64_t kEndBytes = 22;
 inline constexpr uint64_t kEnd64Bytes = 56;    // bytes of zip64's end-of-directory record
 inline constexpr uint64_t kLocatorBytes = 20;  // bytes of zip64's end-of-directory locator
 
 inline constexpr uint32_t kHeaderMark = 0x04034b50;
-// signature of the record with checksum and sizes after a member
+// Signature of the record with checksum and sizes that may follow a member.
 inline constexpr uint32_t kSumMark = 0x08074b50;
 inline constexpr uint32_t kEntryMark = 0x02014b50;
 inline constexpr uint32_t kEndMark = 0x06054b50;

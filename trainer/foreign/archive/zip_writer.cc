@@ -63,7 +63,7 @@ void ZipWriter::Begin(const std::string& name, uint64_t bytes) {
   const uint32_t size = IsLarge(bytes) ? UINT32_MAX : 0;
   RecordBytes header;
   header.Add(zip::kHeaderMark).Add(kVersion).Add(uint16_t{zip::kSumAfter | zip::kUtf8});
-  // compression method 0 (stored) and no modification time
+  // Compression method 0 (stored) and no modification time.
   header.Add(uint16_t{0}).Add(uint32_t{0});
   header.Add(uint32_t{0}).Add(size).Add(size);
   header.Add(static_cast<uint16_t>(name.size())).Add(static_cast<uint16_t>(extra.bytes().size()));
