@@ -40,7 +40,7 @@ enum class StatusKind { kProgress, kEvaluation, kCopy };
 // Maximum bytes of a line; longer lines are ignored.
 inline constexpr size_t kMaxStatusLineBytes = 4096;
 
-// Names and values in their original order. A value is NaN if the line has null.
+// Names and values in their original order. Values that are not finite are NaN.
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
 struct StatusLine {

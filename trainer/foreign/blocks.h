@@ -34,7 +34,7 @@ inline constexpr size_t kMaxBlockSlices = 1'000'000;
 // kMaxBlockSlices slices.
 struct BlockSlices {
   std::vector<BlockSlice> slices;
-  std::string problem;  // empty if the blocks cover the tensor exactly once
+  std::string problem;  // empty if `slices` is valid
 };
 BlockSlices SlicesOf(const std::vector<int64_t>& shape, const std::vector<TensorBlock>& blocks);
 

@@ -41,8 +41,7 @@ class StepProfiler {
     std::string rank_dir;      // folder for profile.json and trace.json; no files if empty
     int rank = 0;
     int world_size = 1;
-    // Returns the rank's device. Called from the first step on, because the device is not known
-    // before.
+    // Returns the rank's device. Not called before the first step.
     std::function<c10::Device()> device;
     // Returns the backend of exchanges: "gloo", "nccl" or "shm". Called at the end of the recorded
     // steps.

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// What precedes a text that is divided into words.
+// The kind of text that precedes a text to be divided into words.
 enum class TextStart : uint8_t {
   kDocument,   // nothing, because the text begins a document
   kToken,      // an added token that was found in the document

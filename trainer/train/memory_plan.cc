@@ -169,7 +169,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
   PlanBuckets(units, sent_units, filling, config.communication.overlap, passes, plan);
 }
 
-// Returns whether ranks with whole models exchange fewer gradients than all of every step
+// Returns whether ranks with whole models exchange less data than all gradients of each step
 // (GradientExchange).
 bool IsLocal(const EngineConfig& config) {
   using Mode = ParallelConfig::Mode;

@@ -19,11 +19,11 @@ struct Schedule {
   int64_t accumulation_steps = 1;  // micro-batches that one rank reads in a step
   int64_t total_steps = 0;
   bool exchange_each = false;  // true if the ranks exchange their losses after each step
-  int64_t print_every = 0;     // steps between two printed lines; 0 if no lines are printed
-  int64_t save_every = 0;      // steps between two checkpoints; 0 if only the end is saved
-  int64_t eval_every = 0;      // steps between two evaluations; 0 if only the end is evaluated
+  int64_t print_every = 0;     // steps between two printed lines; 0 to print no lines
+  int64_t save_every = 0;      // steps between two checkpoints; 0 to save only at the end
+  int64_t eval_every = 0;      // steps between two evaluations; 0 to evaluate only at the end
   int64_t first_step = 0;      // number of the last step before this run
-  // The number of micro-batches before this run, rounded so that each epoch ends at a multiple of
+  // The number of micro-batches before this run, counted so that each epoch ends at a multiple of
   // batches_per_epoch.
   int64_t first_batch = 0;
   // The number of samples of this run's first epoch that all ranks together had read before this

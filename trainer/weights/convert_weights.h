@@ -23,8 +23,8 @@ struct ConvertedWeights {
 };
 
 // Plans the conversion. Floating-point tensors get `dtype`. Other tensors, and all tensors if
-// `dtype` is nullopt, keep their dtypes. float8 tensors, which LibTorch cannot convert, also keep
-// their dtypes. The checkpoint must outlive the result.
+// `dtype` is nullopt, keep their dtypes. Tensors in formats that LibTorch cannot convert (float8)
+// also keep their dtypes. The checkpoint must outlive the result.
 ConvertedWeights PlanWeights(const Checkpoint& checkpoint, std::optional<at::ScalarType> dtype);
 
 // Reads the tensors in blocks and writes them with WriteWeights. Calls `on_written`, unless it is
