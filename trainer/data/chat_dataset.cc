@@ -190,7 +190,7 @@ class ChatDataset : public Dataset {
   std::vector<std::vector<uint32_t>> samples_;  // indices of the lines in each packed sample
 };
 
-// Returns a line about what a file's samples lack; "" if they lack nothing.
+// Returns a line about the lines of a file that are cut or omitted in samples; "" if all are whole.
 std::string NoticeOf(const ChatFile& file, const std::string& path) {
   std::string line;
   const auto lines = [](int64_t count) {

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// The number of texts that are continued at a time, and the size of their cache.
+// The number of texts that are generated at a time, and the capacity of their cache in tokens.
 struct Plan {
   int64_t rows = 1;
   int64_t capacity = 0;
@@ -31,8 +31,8 @@ int64_t BytesOfElement(const TrainingModel& training_model) {
   return sizeof(float);
 }
 
-// Halves the number of texts until their keys and values fit into the memory. Throws kUnavailable
-// if the memory is too small for one text.
+// Returns a plan whose keys and values fit into memory, by halving the number of texts. Throws
+// kUnavailable if the memory is too small for one text.
 Plan MakePlan(TrainingModel& training_model, const Recipe& recipe,
               const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   size_t longest = 0;
@@ -85,7 +85,8 @@ class PromptRun {
         prompts_(prompts),
         plan_(plan) {}
 
-  // Continues the prompts from `begin` to before `end` together. Returns the lines to write.
+  // Continues the prompts [begin, end) together. Returns the lines to write; "" if there are no
+  // prompts.
   std::string Continue(size_t begin, size_t end) {
     if (begin == end) return "";
     const std::vector<Generated> results = GenerateAfter(begin, end);
@@ -125,7 +126,7 @@ class PromptRun {
                      }});
   }
 
-  // Returns the text after the prompt, without the token or text that ended it.
+  // Returns the text after the prompt, without the token or stop text that ended it.
   std::string TextOf(const TextPrompt& prompt, const Generated& generated) const {
     std::vector<int64_t> tokens = prompt.tokens;
     tokens.insert(tokens.end(), generated.tokens.begin(), generated.tokens.end());
@@ -169,19 +170,20 @@ std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec) 
 
 void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
                      const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
-  // The writer is created first, so that a file that cannot be created is reported before any work
-  // is done.
+  // A file that cannot be created should be reported before any work is done, so the writer is
+  // created first.
   std::optional<PredictionWriter> writer;
   if (group.rank() == 0) writer.emplace(recipe.run.predictions);
   const Plan plan = MakePlan(training_model, recipe, prompts, group);
   PromptRun run(training_model, recipe, codec, prompts, plan);
-  // If a forward pass needs all ranks, every rank continues all texts; otherwise the ranks divide
-  // them.
+  // If a forward pass is collective, every rank generates all texts; otherwise the ranks divide the
+  // texts.
   const bool together = training_model.core().ForwardIsCollective();
   const auto rows = static_cast<size_t>(plan.rows);
   const size_t workers = together ? 1 : static_cast<size_t>(group.world_size());
   const size_t worker = together ? 0 : static_cast<size_t>(group.rank());
-  // Each round continues the next prompts of the file, so that its lines are the next to write.
+  // Each round continues the next prompts in the order of the file, so its lines can be written at
+  // once.
   for (size_t first = 0; first < prompts.size(); first += workers * rows) {
     const size_t begin = std::min(first + worker * rows, prompts.size());
     const std::string own = run.Continue(begin, std::min(begin + rows, prompts.size()));

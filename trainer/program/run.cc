@@ -123,7 +123,8 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
   group.Finish();
 }
 
-// `say` prints a line about data that is left out, on rank 0.
+// Returns the data for evaluation; throws kBadInput without such data. Rank 0 calls `say` with a
+// line about data that is not used.
 std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe, const WorkerEnv& env,
                                       void (*say)(const std::string&)) {
   DataSplits data = OpenData(recipe.data, recipe.model.needs());

@@ -67,7 +67,8 @@ std::string OwnMetricsJson(const StepMetrics& metrics);
 
 // The sums of an evaluation over all ranks.
 struct EvaluationSums {
-  enum class Kind { kClasses, kTokens, kAnswers, kOther };  // kAnswers for tokens of chat data
+  // kAnswers for the tokens of answers in chat data
+  enum class Kind { kClasses, kTokens, kAnswers, kOther };
   Kind kind = Kind::kOther;
   double loss = 0;                 // sum of the losses of all targets
   int64_t targets = 0;             // number of labels or tokens
@@ -108,8 +109,8 @@ std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums
 // Returns "step 12 was skipped: <reason>".
 std::string SkippedLine(int64_t step, const std::string& reason);
 
-// Returns a line about `waited_s`, the seconds that training waited for data; "" if they are not
-// notable (at most 1 s or 5 % of `training_s`).
+// Returns a line about `waited_s`, the seconds that training waited for data; "" if they are less
+// than 1 s or less than 5 % of `training_s`.
 std::string DataWaitLine(double waited_s, double training_s);
 
 // Returns the peak resident memory of this process in bytes, or 0 if the system does not report it.
