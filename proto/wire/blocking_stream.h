@@ -33,7 +33,7 @@ class BlockingStream
       message.emplace(std::move(incoming_));
       incoming_.Clear();
     }
-    // gRPC may call back before StartRead() returns, so it is called without the mutex.
+    // StartRead() may call back before it returns, so it is called without the mutex.
     this->StartRead(&incoming_);
     return message;
   }

@@ -385,7 +385,8 @@ void Recorder::Replay(const std::vector<at::Tensor>& wanted,
   Seed();
   std::unordered_map<size_t, c10::Storage> memory;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const Op op = std::move(ops[i]);  // moved here, so that its copies of real tensors are freed
+    // Moved, so that the operation's copies of real tensors are freed after this iteration.
+    const Op op = std::move(ops[i]);
     if (!plan.runs[i]) continue;
     Run(op, memory);
     for (const auto& [storage, value] : op.touched) {

@@ -18,7 +18,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kDataFile[] = "__0_0.distcp";
-constexpr char kArchive[] = "archive";  // archive name that torch.save uses if it has no file name
+// Name of an archive that torch.save writes without a file name.
+constexpr char kArchive[] = "archive";
 // Readers hold a whole block in memory, so larger tensors are divided along the first dimension.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr char kAdamState[] = "exp_avg_sq";

@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Elements that are compared at a time; there are five copies of them in memory.
+// The number of elements that are compared at a time. Five copies of them are in memory.
 constexpr int64_t kCompared = int64_t{1} << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -88,7 +88,7 @@ class Side {
   std::map<std::string, const TensorRecord*> tensors_, aliases_;
 };
 
-// Returns how the tensors of this name differ; nullopt if they are equal.
+// Returns the differences between the tensors of this name; nullopt if they are equal.
 std::optional<Difference> Compare(Side& a, Side& b, const std::string& name,
                                   ByteProgress& progress) {
   const TensorRecord* of_a = a.Find(name);

@@ -67,7 +67,7 @@ std::string OwnMetricsJson(const StepMetrics& metrics);
 
 // The sums of an evaluation over all ranks.
 struct EvaluationSums {
-  // kAnswers for the tokens of answers in chat data
+  // The kind of targets; kAnswers is the kind of tokens of answers in chat data.
   enum class Kind { kClasses, kTokens, kAnswers, kOther };
   Kind kind = Kind::kOther;
   double loss = 0;                 // sum of the losses of all targets
