@@ -43,8 +43,8 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
                                 const std::string& cwd, std::optional<AccelerateConfig> accelerate,
                                 const std::string& called_as, Terminal& terminal);
 
-// Returns the device to use, so that a trainer without CUDA does not claim to train on GPUs.
-// Returns kUsage if such a trainer is asked for CUDA.
+// Returns the device for the ranks: `asked`, or the CPU for a trainer without CUDA, so that such a
+// trainer does not claim to train on GPUs. Returns kUsage if the trainer does not support `asked`.
 Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked);
 
 // Returns the destinations of the job's metrics. Reads the token's file. Returns kUsage if a port

@@ -70,7 +70,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns a unique id of a job. Ids sort by time.
+// Returns a unique id for a new job. Ids sort by time.
 std::string NewJobId() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -521,7 +521,8 @@ int Main(int argc, char** argv) {
   OpenStandardFds();
   RaiseOpenFileLimit();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"), std::getenv("NO_COLOR"));
-  std::error_code no_folder;  // on error the path is empty, so no files are searched in the folder
+  // On an error, the path is empty, so no files are searched in the folder.
+  std::error_code no_folder;
   const ParseContext context = {environ, std::filesystem::current_path(no_folder).string(),
                                 [](const std::string& name) { return !FindProgram(name).empty(); }};
   const Result<LaunchOptions> options = ParseOptions(argc, argv, context);

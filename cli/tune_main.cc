@@ -100,7 +100,7 @@ Result<std::vector<TuneRow>> FinishedTrials(const std::string& output, const std
 Result<std::string> FoundRecipe(const TuneOutcome& outcome, const LoadedRecipe& recipe) {
   nlohmann::json found = nlohmann::json::parse(
       WithKeys(recipe.json, KeysOf(outcome.problem, outcome.best->candidate)), nullptr, false);
-  found.erase("engine_source");  // the engine's section is in this file now
+  found.erase("engine_source");  // not needed, because the file contains the engine section
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(recipe.source));
   DSL_TRY_ASSIGN(const nlohmann::json document, ParseYaml(text, recipe.source));
   if (document.contains(kLaunchSection)) found[kLaunchSection] = document[kLaunchSection];

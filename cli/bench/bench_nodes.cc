@@ -177,7 +177,8 @@ class NodeBench {
   const std::vector<BenchNode> nodes_;
   const BenchRequest request_;
   const std::string token_ = MakeNonce();
-  // Indexed by node; empty for a node that does not serve.
+  // Endpoints at which each node serves network measurements, indexed by node; empty for a node
+  // that does not serve.
   std::vector<std::vector<std::string>> endpoints_;
   Bench bench_;
 };

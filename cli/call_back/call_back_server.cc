@@ -37,7 +37,7 @@ constexpr milliseconds kCopyWithin(120'000);  // the agent's file to one node
 // Pause before the next accept after no descriptor was free.
 constexpr milliseconds kAcceptAgain(1'000);
 constexpr size_t kMaxEndpoints = 8;
-constexpr unsigned char kTlsHandshake = 0x16;  // first byte of a client that uses TLS
+constexpr unsigned char kTlsHandshake = 0x16;  // first byte that a TLS client sends
 constexpr size_t kMaxTicketBytes = 256;
 
 std::string TextOf(const asio::ip::address& address) {
@@ -256,7 +256,7 @@ class CallBackServer::Loop {
   Mutex mutex_;
   CondVar changed_;
   std::list<Unclaimed> unclaimed_ DSL_GUARDED_BY(mutex_);
-  std::set<std::string> forgotten_ DSL_GUARDED_BY(mutex_);  // pins of the agents that have ended
+  std::set<std::string> forgotten_ DSL_GUARDED_BY(mutex_);  // public keys of agents that have ended
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer accept_timer_{context_};

@@ -23,7 +23,7 @@ class CallBackServer {
   struct Options {
     // Interface whose addresses are given to the nodes; empty for all interfaces.
     std::string network_interface;
-    std::map<std::string, std::string> files;  // paths of agents, by ticket (lower-case hex)
+    std::map<std::string, std::string> files;  // paths of agent files, by ticket in lower-case hex
     size_t max_unclaimed = 64;  // limit of connections for which Await was not called yet
     PortRange ports = {};       // ports to choose from; any free port by default
   };
@@ -31,7 +31,7 @@ class CallBackServer {
     // Decrypted stream; closing it ends the connection, and the node can end it too.
     UniqueFd stream;
     std::string address;      // numeric address of the node
-    std::string own_address;  // address of this machine that the node reached
+    std::string own_address;  // address of this machine at which the node reached it
   };
 
   // Starts to listen at one of `options.ports`. Returns kUnavailable if none of these ports can be

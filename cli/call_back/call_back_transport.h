@@ -31,8 +31,9 @@ class CallBackTransport : public Transport {
     AgentRole role;
     std::vector<NodeTarget> nodes;  // nodes accepted by CheckLauncherNodes
     size_t num_single = 0;          // number of nodes outside `nodes` that may connect concurrently
-    std::string network_interface;  // called as each step of connecting begins; may be empty
-    std::function<void(ConnectStep)> on_step;  // called with each step; may be empty
+    std::string network_interface;  // value of CallBackServer::Options::network_interface
+    // Called as each step of connecting begins; may be empty.
+    std::function<void(ConnectStep)> on_step;
   };
   explicit CallBackTransport(Options options) : options_(std::move(options)) {}
   ~CallBackTransport() override;

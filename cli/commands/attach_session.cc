@@ -40,7 +40,8 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
 
 AttachSession::~AttachSession() {
   poster_->Close();
-  // Destroying a stream waits until the stream has ended, so all streams are told to end first.
+  // Destroying a stream waits until it has ended, so all streams are ended first and finish
+  // concurrently.
   for (const auto& stream : old_streams_) EndInspection(*stream);
   for (const Node& node : nodes_) {
     if (node.stream) EndInspection(*node.stream);
@@ -166,7 +167,8 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
       break;
     case pb::NodeEvent::kRestarting: {
       const pb::Restarting& restarting = event.restarting();
-      if (restarting.attempt() <= ended_attempt_) break;  // another node has reported this end
+      // The end of this attempt was already reported by another node.
+      if (restarting.attempt() <= ended_attempt_) break;
       ended_attempt_ = restarting.attempt();
       output_.PrintMessage(
           "dslaunch: " +

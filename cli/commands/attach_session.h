@@ -57,7 +57,7 @@ class AttachSession {
     std::map<FileKey, uint64_t> offsets;  // offsets from which to continue reading each file
     std::optional<pb::Cause> outcome;
     std::optional<pb::JobResult> result;  // set once the job has ended on the node
-    std::string lost;  // reason why the node is considered lost; empty if it is not lost
+    std::string lost;  // reason why the node counts as lost; empty if it is not lost
     Clock::time_point last_seen = Clock::now();
     bool reached = false;
     bool stop_sent = false;
@@ -81,8 +81,8 @@ class AttachSession {
   const JobRecord record_;
   const AgentBinary agent_;
   const ShownOutput shown_;
-  // Declared before the loop, because streams must outlive it (node_stream.h). Streams that have
-  // ended are kept, because handlers that they posted may still be queued in the loop.
+  // Streams must outlive the loop (node_stream.h), so this member is declared first. Streams that
+  // have ended are kept, because handlers that they posted may still be queued in the loop.
   std::vector<std::unique_ptr<NodeStream>> old_streams_;
   std::vector<Node> nodes_;
   asio::io_context loop_{1};

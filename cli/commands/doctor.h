@@ -24,8 +24,8 @@ namespace dslaunch {
 struct BenchNode {
   std::string name;
   std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
-  uint32_t threads = 1;                        // number of threads that compute at the same time
-  uint32_t gpus = 0;                           // number of GPUs that must be free
+  uint32_t threads = 1;  // number of threads that compute concurrently in a measurement
+  uint32_t gpus = 0;     // number of GPUs that must be free
 };
 
 struct DoctorRequest {
@@ -33,7 +33,7 @@ struct DoctorRequest {
   SshOptions ssh;
   DeviceChoice device = DeviceChoice::kAuto;
   bool trains = false;
-  std::optional<pb::Program> program;  // program of the planned job; nullopt if it has none
+  std::optional<pb::Program> program;  // program of the planned job; nullopt if no job is planned
   bool json = false;
   milliseconds connect_timeout{20'000};
   std::string bin_dir;  // folder of dslaunch and its trainer; empty to skip the trainer

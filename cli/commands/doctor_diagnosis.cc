@@ -92,7 +92,7 @@ std::string JobText(const JobView& job, int64_t now_unix_ms) {
 class Diagnosis {
  public:
   explicit Diagnosis(const DoctorInfo& info) : info_(info) {
-    std::vector<int64_t> clocks = {0};  // offset of this machine's clock
+    std::vector<int64_t> clocks = {0};  // clock offsets, beginning with this machine's offset of 0
     std::vector<std::string> drivers, trainers, pythons;
     for (const DoctorNode& node : info.nodes) {
       if (!node.report) continue;

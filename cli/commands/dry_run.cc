@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kThreadsVariable[] = "OMP_NUM_THREADS";
-constexpr size_t kMaxValueBytes = 200;  // most bytes of a value that are shown in the text
+constexpr size_t kMaxValueBytes = 200;  // limit of the bytes of a value in the text
 constexpr char kIndent[] = "  ";
 
 std::string ShownValue(const Setting& setting) {
@@ -304,7 +304,9 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   std::vector<PlannedRank> ranks;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(job, plan, base, slot));
-    worker.socket_ifname = "";  // not nullopt, so that the names of its variables are listed
+    // The name is empty instead of nullopt, so that the variables that depend on the name are
+    // listed.
+    worker.socket_ifname = "";
     PlannedRank rank;
     rank.rank = worker.rank;
     rank.local_rank = static_cast<int>(slot);
@@ -320,7 +322,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
       else if (name == kRecipeVariable)
         env[name] = {name, "the recipe, as JSON", true};
       else if (name == kAccelerateConfigVariable || name == kAccelerateFileVariable)
-        return;  // the program does not get this variable
+        return;  // the program does not get the variable that is being described
       else if (value != nullptr)
         env[name] = {name, MaskedValue(name, value), false};
     };

@@ -77,7 +77,8 @@ class DryRun {
   pb::Device device_ = pb::DEVICE_AUTO;
   std::vector<Accelerator> numbered_;  // devices of this machine, if the job runs on it
   std::string device_reason_;
-  std::optional<ResolvedProgram> command_;  // the command on nodes without variables of their own
+  // Command on nodes whose hostfile entry sets no variables.
+  std::optional<ResolvedProgram> command_;
 };
 
 }  // namespace dslaunch

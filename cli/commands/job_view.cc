@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNamed = 3;  // most jobs that an error message names
+constexpr size_t kMaxNamed = 3;  // limit of the jobs that an error message names
 
 void ApplyStatus(const pb::JobStatus& status, JobView& view) {
   view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());

@@ -8,7 +8,7 @@ namespace dslaunch {
 
 struct JsonField {
   const char* path;     // path of the field, such as "cause.node" or "nodes[].name"
-  const char* meaning;  // meaning without a full stop; "object: ..." if the keys are data
+  const char* meaning;  // meaning without a full stop; begins with "object: " if the keys are data
 };
 
 struct JsonDocument {

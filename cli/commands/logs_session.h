@@ -40,7 +40,7 @@ class LogsSession {
   const JobRecord record_;
   const AgentBinary agent_;
   const JobCommand command_;
-  // Declared before the loop, because streams must outlive it (node_stream.h).
+  // Streams must outlive the loop (node_stream.h), so this member is declared first.
   std::vector<std::unique_ptr<NodeStream>> streams_;
   asio::io_context loop_{1};
   const std::shared_ptr<LoopPoster> poster_;

@@ -20,7 +20,8 @@ template <class Request, class Reply, class Start>
 Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
                          const Request& request, Deadline deadline, Start start) {
   struct Call {
-    std::shared_ptr<const void> counted;  // released last, because its owner may wait for the call
+    // Released last, because the owner of this object may wait for the call.
+    std::shared_ptr<const void> counted;
     grpc::ClientContext context;
     Request request;
     Reply reply;

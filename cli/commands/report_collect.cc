@@ -16,7 +16,7 @@ constexpr uint64_t kMaxJobBytes = 256 << 20;  // limit for all nodes of a job to
 constexpr uint64_t kMaxNodeBytes = 64 << 20;
 constexpr uint64_t kLeastNodeBytes = 1 << 20;
 constexpr size_t kMaxPathBytes = 4096;
-constexpr size_t kMaxRanks = 100'000;  // limit for a node, over all its attempts
+constexpr size_t kMaxRanks = 100'000;  // limit of the ranks of a node, over all attempts
 
 bool IsSameFile(const pb::RankFilePart& a, const pb::RankFilePart& b) {
   return a.attempt() == b.attempt() && a.rank() == b.rank() && a.kind() == b.kind();

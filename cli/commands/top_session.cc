@@ -53,7 +53,8 @@ TopSession::~TopSession() {
   terminal_.reset();
   poster_->Close();
   CloseLog();
-  // Destroying a stream waits until the stream has ended, so all streams are told to end first.
+  // Destroying a stream waits until it has ended, so all streams are ended first and finish
+  // concurrently.
   const auto end = [](const std::unique_ptr<NodeStream>& stream) {
     if (stream && stream->inspection() != nullptr) stream->inspection()->End();
   };
@@ -345,7 +346,7 @@ void TopSession::FollowLog() {
   handlers.event = [](const pb::NodeEvent&) {};
   handlers.log = [this, number = ++log_number_](const pb::LogChunk& chunk,
                                                 const std::function<void()>& go_on) {
-    if (number != log_number_) return go_on();  // drops output of a log that is not shown
+    if (number != log_number_) return go_on();  // drops output of a log that is no longer shown
     log_lines_[chunk.is_stderr()].Append(chunk.data(), Clock::now(), [this](std::string_view line) {
       AppendText(view_, SanitizeForTerminal(line), terminal_->rows());
     });

@@ -90,8 +90,8 @@ class TopSession {
   JobModel model_;
   TopView view_;
   std::vector<TopRow> table_;
-  // Declared before the loop because streams must outlive it (node_stream.h). Streams that have
-  // ended are kept, because handlers that they posted may still be queued in the loop.
+  // Streams must outlive the loop (node_stream.h), so this member is declared first. Streams that
+  // have ended are kept, because handlers that they posted may still be queued in the loop.
   std::vector<std::unique_ptr<NodeStream>> old_streams_;
   std::vector<Node> nodes_;
   asio::io_context loop_{1};

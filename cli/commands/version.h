@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct VersionInfo {
   std::string version;              // version of dslaunch, such as "0.2.0"
-  std::string commit;               // commit that was built; empty outside a clone
+  std::string commit;               // commit from which dslaunch was built; empty outside a clone
   std::string build_id;             // build id of dslaunch in lower-case hex
   std::vector<AgentBinary> agents;  // available agents, one for each machine type
   // Version of the trainer's LibTorch, such as "2.11.0"; empty if none is found.
@@ -23,8 +23,8 @@ struct LibTorch {
   std::string version;  // version such as "2.11.0"; empty if unknown
 };
 
-// Searches in the places of the trainer's run path: lib/dslaunch/libtorch of the same tree, then
-// torch of the Python environment that contains dslaunch.
+// Finds the LibTorch in the places of the trainer's run path: lib/dslaunch/libtorch of the same
+// tree, then torch of the Python environment that contains dslaunch.
 LibTorch FindLibTorch(const std::string& bin_folder);
 
 // Returns kUnavailable, with a hint what to install, if dslaunch-train is not beside dslaunch, or

@@ -19,8 +19,8 @@ namespace dslaunch {
 
 inline constexpr milliseconds kRenewEvery(1'000);  // longest time between two renewals of a lease
 
-// The part of SessionCore that renews leases and measures silence. See SessionCore for the rules of
-// all parts.
+// The part of SessionCore that renews leases and measures silence. SessionCore describes the rules
+// that its parts share.
 class ContactCore {
  public:
   ContactCore(const SessionOptions& options, SessionNodes& nodes, JobState& job, const EndCore& end,

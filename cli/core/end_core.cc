@@ -28,7 +28,8 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
   // succession count as one request.
   const std::optional<Clock::time_point> before = std::exchange(interrupted_at_, now);
   if (before && now - *before < kSameInterrupt) return;
-  if (detaching_) return;  // the job is about to leave this process, so the signal is ignored
+  // The job is about to continue without this process, so the signal is ignored.
+  if (detaching_) return;
   const bool again = std::exchange(was_interrupted_, true);
   const std::string name = SignalName(signal_number);
   const pb::Cause cause =

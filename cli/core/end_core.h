@@ -17,7 +17,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that ends the session. See SessionCore for the rules of all parts.
+// The part of SessionCore that ends the session. SessionCore describes the rules that its parts
+// share.
 class EndCore {
  public:
   EndCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
@@ -39,7 +40,8 @@ class EndCore {
   void Bound(Clock::time_point now);
   // Checks whether the session can end, because nothing more will arrive from a node.
   void OnNodeEnded(Clock::time_point now);
-  // Handles the expiry of the time limit. `reader_still_for`: see OnReader.
+  // Handles the expiry of the time limit. `reader_still_for` has the meaning of OnReader's
+  // argument.
   void OnTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
   // Handles the state of the reader of this process's output, such as a terminal. `still_for` is
   // the time for which the reader has accepted nothing while it blocks the nodes' messages; nullopt
@@ -70,7 +72,7 @@ class EndCore {
   SessionNodes& nodes_;
   JobState& job_;
   SessionOutbox& out_;
-  std::set<size_t> given_up_;  // nodes that did not end in time
+  std::set<size_t> given_up_;  // nodes that did not end in time and are no longer awaited
   size_t needed_ = 0;          // node for whose end the session was last found to be waiting
   bool connecting_stopped_ = false;
   bool is_bounded_ = false;

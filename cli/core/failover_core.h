@@ -28,8 +28,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that moves the rendezvous to another node. See SessionCore for the rules
-// of all parts.
+// The part of SessionCore that moves the rendezvous to another node. SessionCore describes the
+// rules that its parts share.
 class FailoverCore {
  public:
   // A bug that can be planted to test that the simulator finds it.
@@ -70,9 +70,10 @@ class FailoverCore {
 
  private:
   struct Peer {
-    bool awaits_failover = false;  // the node has lost its rendezvous
-    bool was_idle = false;         // the node had no ranks when it lost its rendezvous
-    bool is_held = false;          // reached again, but there is no rendezvous to join
+    // True if the node has lost its rendezvous and waits for a failover.
+    bool awaits_failover = false;
+    bool was_idle = false;  // true if the node had no ranks when it lost its rendezvous
+    bool is_held = false;   // true if the node is reached again but there is no rendezvous to join
   };
 
   bool IsHostGone(Clock::time_point now) const;
@@ -96,7 +97,7 @@ class FailoverCore {
   bool reported_by_host_ = false;  // true if the host itself gave up the rendezvous
   bool failing_over_ = false;      // true until the new host has answered
   pb::FailoverRequest request_;    // newest request, which all nodes get
-  uint64_t begun_attempt_ = 0;     // newest attempt number that a failover was to begin
+  uint64_t begun_attempt_ = 0;     // number of the newest attempt that a failover was to begin
 };
 
 }  // namespace dslaunch

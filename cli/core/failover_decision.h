@@ -41,8 +41,8 @@ bool IsHostCutOff(const std::vector<FailoverView>& nodes, size_t host);
 struct FailoverInfo {
   size_t lost_host = 0;
   pb::RendezvousLost lost;  // loss that was reported with the newest attempt
-  uint64_t attempt = 0;   // newest attempt that was seen to start, or that a failover was to begin
-  uint32_t restarts = 0;  // number of restarts used so far
+  uint64_t attempt = 0;     // newest attempt that started, or that a failover was to begin
+  uint32_t restarts = 0;    // number of restarts used so far
   uint32_t max_restarts = 0;
   size_t min_nodes = 1;
   std::vector<FailoverView> nodes;

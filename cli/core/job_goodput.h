@@ -30,8 +30,8 @@ class JobGoodput {
   struct Slot {
     // Times of earlier agents and of the time before this agent's first report.
     GoodputTimes before;
-    GoodputTimes base;    // times reported by this agent when the slot was first counted
-    GoodputTimes newest;  // newest times reported by this agent
+    GoodputTimes base;    // times that this agent reported when the slot was first counted
+    GoodputTimes newest;  // newest times that this agent reported
   };
   struct Node {
     std::vector<Slot> slots;

@@ -118,7 +118,7 @@ void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   if (!is_new) return;
   size_t& bytes = last_lines_bytes_[static_cast<uint32_t>(node)];
   if (bytes + ended.last_lines().size() > kKeptLinesBytes / nodes_.size())
-    kept->second.clear_last_lines();  // the lines are dropped, because the rank's log file has them
+    kept->second.clear_last_lines();  // the rank's log file still has the lines
   bytes += kept->second.last_lines().size();
   const auto first = workers_ended_.lower_bound({ended.rank(), 0});
   const auto end = workers_ended_.upper_bound({ended.rank(), UINT64_MAX});

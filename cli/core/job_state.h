@@ -1,5 +1,5 @@
 // Builds the state of a job from the events of its nodes. Each event returns the lines to show to
-// the user, and the queries show the session which step comes next. Performs no I/O.
+// the user. The session decides its next step from the queries. Performs no I/O.
 #pragma once
 
 #include <cstdint>
@@ -111,7 +111,7 @@ class JobState {
   std::set<size_t> given_up_;
   std::vector<uint32_t> members_;  // indexes of the nodes with ranks, ascending
   uint64_t attempt_ = 0;
-  uint64_t ended_attempt_ = 0;  // newest attempt that another attempt followed
+  uint64_t ended_attempt_ = 0;  // newest attempt that was followed by another attempt
   uint32_t restarts_ = 0;
   int world_size_;
   bool ending_ = false;

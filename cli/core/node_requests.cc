@@ -34,7 +34,7 @@ pb::RunRequest NodeRequests::RunFor(size_t index) const {
   pb::RunRequest request = *run_;
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
-  // The node's own command shows the output of its ranks.
+  // The node's own command shows the output of its ranks, so this process requests no output.
   if (HasOwnPart(index)) request.clear_shown();
   return request;
 }

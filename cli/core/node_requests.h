@@ -59,7 +59,8 @@ class NodeRequests {
   }
 
   const SessionOptions& options_;
-  std::vector<NodeAddresses> addresses_;  // indexed by node
+  // Addresses of each node's newest connection, indexed by node.
+  std::vector<NodeAddresses> addresses_;
   pb::PrepareRequest prepare_;
   std::optional<pb::RunRequest> run_;
 };

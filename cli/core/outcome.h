@@ -15,7 +15,7 @@ namespace dslaunch {
 // A node's reports about its own ranks.
 struct RankReports {
   uint64_t attempt = 0;    // newest attempt that the node started
-  uint32_t count = 0;      // number of ranks that the node started in that attempt
+  uint32_t count = 0;      // number of ranks that the node started in `attempt`
   uint32_t succeeded = 0;  // number of ranks that ended with exit code 0
   uint32_t saved = 0;  // number of ranks that saved and stopped on request (ExitCode::kPreempted)
   uint32_t tolerated = 0;  // number of ranks that were lost while the other ranks continued
@@ -24,7 +24,7 @@ struct RankReports {
 // The state of one node at the end of the job, as known to the front end.
 struct NodeEnd {
   std::string name;
-  bool absent = false;  // true if the node was never reached, so that nothing was started on it
+  bool absent = false;  // true if the node was never reached, so nothing was started on it
   std::optional<pb::NodeDone> done;  // final status of the node; nullopt if it sent none
   // The outcome that the node's agent received; of kind NONE for success.
   std::optional<pb::Cause> outcome;
@@ -41,7 +41,8 @@ struct JobInfo {
   // Nodes with ranks in the newest attempt that was seen to start, ascending. Empty means all nodes
   // that are not absent.
   std::vector<uint32_t> members;
-  std::vector<std::string> losses;  // one sentence for each loss of a node that reconnected later
+  // Sentences about losses of nodes that reconnected later, one for each loss.
+  std::vector<std::string> losses;
   // Cause of the end if a node's agent sent an invalid message; otherwise nullopt.
   std::optional<pb::Cause> broke_rules = {};
   size_t rendezvous_node = 0;

@@ -195,8 +195,7 @@ bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
     return false;
   }
   if (failover_.IsHostLost() || node.prepared_for != requests_.host()) {
-    // Needed because the node's agent was sent another host of the rendezvous.
-    nodes_.SayGoodbye(index);
+    nodes_.SayGoodbye(index);  // the agent was prepared for another host
     Reconnect(index);
     return false;
   }

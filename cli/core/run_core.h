@@ -22,8 +22,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that handles nodes while the job runs. See SessionCore for the rules of
-// all parts.
+// The part of SessionCore that handles nodes while the job runs. SessionCore describes the rules
+// that its parts share.
 class RunCore {
  public:
   RunCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,

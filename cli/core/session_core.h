@@ -81,8 +81,8 @@ class SessionCore {
   // Handles a signal that this process received from the user.
   Actions OnSignal(int signal_number, Clock::time_point now);
 
-  // Handles the expiry of a timer, not earlier than SetTimer::when. `reader_still_for`: see
-  // EndCore::OnReader.
+  // Handles the expiry of a timer, not earlier than SetTimer::when. `reader_still_for` has the
+  // meaning of EndCore::OnReader's argument.
   Actions OnTimer(SessionTimer timer, std::optional<Clock::duration> reader_still_for,
                   Clock::time_point now);
 
@@ -106,7 +106,7 @@ class SessionCore {
   const SessionOptions& options_;
   JobState job_state_;
   SessionOutbox out_;
-  Actions actions_;  // actions that Take returns
+  Actions actions_;  // actions that the next call of Take returns
   NodeRequests requests_;
   SessionNodes nodes_;
   StartCore start_;

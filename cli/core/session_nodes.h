@@ -1,4 +1,4 @@
-// The nodes of a session, and the state of the newest connection to each.
+// Manages the nodes of a session and the state of the newest connection to each node.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace dslaunch {
 
-// A node's index is its index in the plan.
+// Keeps the state of each node and sends requests to the nodes. A node's index is its index in the
+// plan.
 class SessionNodes {
  public:
   struct Node {
@@ -21,14 +22,15 @@ class SessionNodes {
     // True if the node was reached at least once. The fields below describe the newest connection.
     bool is_reached = false;
     bool is_preparing = false;
-    size_t prepared_for = 0;  // host of the rendezvous that was sent to the node's agent
+    size_t prepared_for = 0;  // index of the rendezvous' host that was sent to the node's agent
     // True once Goodbye was sent or the connection was aborted; the lease is then not renewed any
     // more.
     bool goodbye_said = false;
     std::optional<pb::PreparedNode> info;
-    bool stream_ended = false;  // the stream of the node's events has ended
-    bool ended = false;         // nothing more will arrive: done, or lost and its link ended
-    bool is_empty = false;      // the node and its ranks have certainly ended
+    bool stream_ended = false;  // true if the stream of the node's events has ended
+    // True if nothing more will arrive: the node is done, or it is lost and its link ended.
+    bool ended = false;
+    bool is_empty = false;  // true if the node and its ranks have certainly ended
 
     bool is_seen() const { return is_reached && !ended; }
   };

@@ -20,7 +20,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that starts the job. See SessionCore for the rules of all parts.
+// The part of SessionCore that starts the job. SessionCore describes the rules that its parts
+// share.
 class StartCore {
  public:
   StartCore(const SessionOptions& options, Clock::time_point now, NodeRequests& requests,

@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxIncludeDepth = 16;  // the same depth as in OpenSSH
+constexpr int kMaxIncludeDepth = 16;  // limit of nested Include lines, as in OpenSSH
 constexpr size_t kMaxConfigBytes = 4u << 20;
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }

@@ -23,7 +23,7 @@ enum class Launcher {
 };
 
 enum class Way {
-  kHere,         // this process starts all agents, on this machine
+  kHere,         // this process starts all agents, which are on this machine
   kSsh,          // over SSH, with a connection for each node
   kOwnCommands,  // the user starts a command on each node
   // One process of a program for each node, connected to the node by its stdin and stdout.
@@ -40,16 +40,17 @@ struct LauncherRow {
   std::vector<std::string_view> node_command =
       {};                         // for kEachNode: words that run a command on {node}
   std::string_view package = {};  // Debian package of the program; empty if there is none
-  // Texts shown to users instead of the name, and instead of a node's address; empty to show these.
+  // Texts shown to users instead of the name and of a node's address; empty to show the name and
+  // the address.
   std::string_view shown_name = {};
   std::string_view reached_by = {};
   bool needs_nodes = false;      // whether a hostfile or a batch system's list of nodes is needed
   bool takes_arguments = false;  // whether --launcher_args is accepted and passed to `program`
-  // Whether the programs on the nodes have this process's environment.
+  // True if the programs on the nodes have this process's environment.
   bool carries_environment = false;
   bool in_step = false;    // whether agents run in a step whose end signals all its processes
-  bool may_relay = false;  // whether --fanout is supported, so that some nodes reach the others
-  std::string_view no_detach = {};  // reason for refusing --detach; empty if it is accepted
+  bool may_relay = false;  // whether --fanout is supported, by which some nodes reach other nodes
+  std::string_view no_detach = {};  // reason why --detach is refused; empty if it is accepted
   std::vector<std::string_view> limits = {};  // sentences for users without a full stop
   const StartAll* start_all = nullptr;        // functions of the launcher; set for kAllAtOnce only
 };

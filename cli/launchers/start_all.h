@@ -39,7 +39,7 @@ struct LauncherProgram {
 struct PortRange {
   uint16_t first = 0;  // first port; 0 for any free port
   uint16_t last = 0;
-  std::string_view set_by = {};  // setting that defines the range, for messages
+  std::string_view set_by = {};  // name of the setting that defines the range, for messages
   bool operator==(const PortRange&) const = default;
 };
 

@@ -38,7 +38,7 @@ class JobMetrics {
     uint32_t first_rank = 0;
     uint32_t ranks = 0;
   };
-  struct RankView;  // the state of a rank in the form in which it is rendered
+  struct RankView;  // state of a rank in the form that is rendered
   class Renderer;
 
   void OnStep(Node& node, uint32_t rank, const std::string& line);

@@ -35,7 +35,7 @@ class MetricsServer {
   MetricsServer(const MetricsServer&) = delete;
 
   // Begins to serve. Returns kUsage if a file is in the way or the socket's path is too long, kIo
-  // if a place cannot be opened.
+  // if a destination cannot be opened.
   Result<void> Open(const MetricsPlaces& places);
 
  private:

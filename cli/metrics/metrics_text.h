@@ -45,7 +45,7 @@ class MetricsWriter {
   std::string text_;
   std::string sample_name_;
   const Family* family_ = nullptr;
-  bool has_sample_ = false;  // whether this family has a sample
+  bool has_sample_ = false;  // whether the current family has a sample
 };
 
 }  // namespace dslaunch

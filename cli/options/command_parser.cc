@@ -125,8 +125,9 @@ TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
 // but that mode mixes unknown options with the program's options. Therefore dslaunch finds the
 // boundary itself, and CLI11 reads only the words before it.
 struct SplitWords {
-  std::vector<std::string> options;  // names, each followed by its value if it takes one
-  std::vector<TypedName> names;      // names of `options`, in the same order
+  // Canonical names, each followed by its value if the option takes a value.
+  std::vector<std::string> options;
+  std::vector<TypedName> names;  // names of `options`, in the same order
   size_t next = 0;
   bool ended = false;
 };
@@ -180,7 +181,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
   CLI::App app;
   app.set_help_flag();
   for (const OptionSpec& spec : table) {
-    const std::string name(NameOf(spec));  // canonical name, as SplitOptions writes it
+    const std::string name(NameOf(spec));  // canonical name, which SplitOptions has written
     if (IsFlag(spec)) {
       app.add_flag(name);
     } else {
@@ -198,7 +199,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
     const std::string name(NameOf(spec));
     const CLI::Option* option = app.get_option(name);
     if (option->count() == 0) continue;
-    std::vector<std::string> typed;  // names as typed, one for each occurrence
+    std::vector<std::string> typed;  // names that the user typed, one for each occurrence
     for (const TypedName& one : names) {
       if (one.spec == &spec) typed.push_back(one.name);
     }

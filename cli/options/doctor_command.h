@@ -10,8 +10,9 @@
 namespace dslaunch {
 
 struct DoctorCommand {
-  std::string help;      // text to print on stdout instead of running doctor; empty to run it
-  LaunchOptions launch;  // launch options with the nodes, the way to reach them, and their slots
+  std::string help;  // text to print on stdout instead of running doctor; empty to run it
+  // Launch options, which determine the nodes, their slots and how to reach them.
+  LaunchOptions launch;
   // True if `train`, `predict`, `bench` or a run file with a recipe was given, so that the trainer
   // must run on the nodes.
   bool trains = false;

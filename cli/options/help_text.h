@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-std::string HelpText();     // help with the most common options
-std::string HelpAllText();  // help with all options except those of HelpLaunchersText()
+std::string HelpText();     // returns the help with the most common options
+std::string HelpAllText();  // returns the help with all options except those of HelpLaunchersText()
 // Returns the help with the options that exist only for command lines of other launchers.
 std::string HelpLaunchersText();
 
@@ -19,6 +19,6 @@ std::string HelpLaunchersText();
 std::string CommandHelpText(std::string_view family);
 std::string CommandHelpText(const CommandSpec& command);
 
-std::string ManPage();  // text of the manual page dslaunch(1) in roff
+std::string ManPage();  // returns the manual page dslaunch(1) in roff
 
 }  // namespace dslaunch

@@ -19,7 +19,7 @@ using Words = std::vector<std::string>;
 struct Replaceable {
   LauncherKind kind;
   const char* name;
-  bool OptionSpec::*has;  // member of OptionSpec that marks the launcher's options
+  bool OptionSpec::*has;  // flag of OptionSpec that marks the launcher's options
 };
 constexpr Replaceable kReplaceable[] = {
     {LauncherKind::kTorchrun, "torchrun", &OptionSpec::torchrun},

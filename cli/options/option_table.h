@@ -89,13 +89,13 @@ struct OptionSpec {
   const char* default_value = "";
   // Reason why the option is refused, with a hint; null if the option is accepted.
   const char* refusal = nullptr;
-  bool deepspeed = false;   // the option exists in deepspeed 0.19
-  bool torchrun = false;    // the option exists in torchrun 2.11
-  bool pet = false;         // the variable PET_NAME supplies a default, as in torchrun
-  bool horovod = false;     // the option exists in horovodrun 0.28
-  bool accelerate = false;  // the option exists in `accelerate launch` 1.15
+  bool deepspeed = false;   // true if the option exists in deepspeed 0.19
+  bool torchrun = false;    // true if the option exists in torchrun 2.11
+  bool pet = false;         // true if the variable PET_NAME supplies a default, as in torchrun
+  bool horovod = false;     // true if the option exists in horovodrun 0.28
+  bool accelerate = false;  // true if the option exists in `accelerate launch` 1.15
   bool common = false;      // true if --help shows the option; false if only --help_all does
-  bool repeatable = false;  // every occurrence counts, not only the last
+  bool repeatable = false;  // true if every occurrence counts, not only the last one
   // True if an empty value is accepted and means that the option is not given, as in the original
   // launcher.
   bool may_be_empty = false;

@@ -287,7 +287,7 @@ std::string ReadVariable(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
   const bool is_name =
       std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  // The value is not quoted in the message, because it may be a secret.
+  // The value may be a secret, so the message does not quote it.
   if (text.empty() || equals == 0 || (equals == std::string::npos && !is_name)) {
     throw ValidationError(option +
                           " must be NAME=VALUE, or NAME for a variable of this environment");

@@ -100,7 +100,7 @@ class JobOutput {
     RedrawnLines lines;
     ScreenLines screen;  // used instead of `lines` if the terminal can redraw lines
     uint64_t attempt = 0;
-    size_t last_line = 0;  // LineHash of the last shown line that was not blank
+    size_t last_line = 0;  // hash (LineHash) of the last shown line that was not blank
 
     void Finish(const LineAssembler::Sink& sink) {
       lines.Finish(sink);

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kBytesOfOne = 256;  // memory of a held line in addition to its text
+constexpr size_t kBytesOfOne = 256;  // memory of a held line in addition to the bytes of its text
 constexpr size_t kMaxSteps = 200;    // most steps of a search; if exceeded, lines are not merged
 
 }  // namespace

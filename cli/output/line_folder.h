@@ -68,7 +68,7 @@ class LineFolder {
     std::vector<Member> members;  // ranks that wrote the line, in order of arrival
     Texts::iterator text;         // entry of all held lines with the same text, oldest first
     TimePoint since;
-    uint64_t level = 0;  // exceeds the level of every line that must precede this line
+    uint64_t level = 0;  // greater than the level of every line that must precede this line
     uint64_t seen = 0;   // number of the newest search that visited this line
   };
   // The held lines of a rank, in the order in which the rank wrote them. A shared line is in the

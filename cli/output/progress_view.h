@@ -44,7 +44,7 @@ class ProgressView {
   bool has_status_ = false;
   bool shown_ = true;  // whether Update or Last has returned status_
   TimePoint shown_at_;
-  int64_t shown_step_ = -1;  // newest step that was shown; -1 before the first
+  int64_t shown_step_ = -1;  // newest step that was shown; -1 before the first shown step
   TimePoint anchor_at_;      // time of the last rate measurement
   int64_t anchor_step_ = 0;
   double steps_per_s_ = 0;  // smoothed rate; 0 until known

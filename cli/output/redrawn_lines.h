@@ -42,7 +42,7 @@ class RedrawnLines {
 
   LineAssembler lines_;
   std::optional<TimePoint> shown_at_;  // time at which a state of a redrawn row was last output
-  std::optional<std::string> held_;    // newest state that was not output
+  std::optional<std::string> held_;    // newest state of the row that was not output
   bool is_redrawn_ = false;            // whether "\r" precedes the unfinished line
   bool has_partial_ = false;           // whether the unfinished line has text
   bool is_late_ = false;               // whether to output the unfinished line once it is due

@@ -14,8 +14,8 @@ namespace dslaunch {
 struct ShownOutput {
   ShownRanks shown_ranks;
   std::optional<std::vector<int>>
-      local_ranks;  // restricts `shown_ranks` to these local ranks; nullopt for all local ranks
-  RankStreams log_only;  // streams of shown ranks that are not shown
+      local_ranks;       // restricts `shown_ranks` to a choice of local ranks; nullopt for all
+  RankStreams log_only;  // streams that go to log files only, although their rank is shown
 
   // Returns the maximum number of shown ranks for `world_size` ranks on `nodes` nodes with up to
   // `slots` ranks each.

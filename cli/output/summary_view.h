@@ -57,9 +57,10 @@ struct RankSummary {
   bool reported = true;  // false if the node did not report the end of the rank
   int exit_code = 0;     // exit code of the rank; valid if `signal` is 0
   int signal = 0;
-  bool stopping = false;      // whether the rank ended after its node was asked to stop
-  bool victim = false;        // whether the rank failed because of the first cause
-  std::string evidence = {};  // line of output that shows why the rank failed; empty if none does
+  bool stopping = false;  // whether the rank ended after its node had received a request to stop
+  bool victim = false;    // whether the rank failed because of the first cause
+  // Line of output that shows why the rank failed; empty if no line does.
+  std::string evidence = {};
 };
 
 // A process that could not be killed at the end of the job.

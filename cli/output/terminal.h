@@ -89,7 +89,7 @@ class Terminal {
  private:
   struct Stream {
     int fd = -1;
-    UniqueFd own;  // the same file, opened again as non-blocking for this process only, if possible
+    UniqueFd own;  // same file, opened again as non-blocking for this process only, if possible
     bool is_terminal = false;
     bool dead = false;
     int error_number = 0;  // errno of the failed write; 0 if no write failed

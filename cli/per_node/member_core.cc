@@ -15,7 +15,7 @@ namespace {
 constexpr milliseconds kMaxWait(2'000);  // longest pause between two attempts to connect
 constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kLookAgain(20);         // interval of checks whether all output is shown
-constexpr milliseconds kLostNode0Wait(5'000);  // limit of the wait for a node 0 that seems lost
+constexpr milliseconds kLostNode0Wait(5'000);  // limit of the wait for node 0 once it seems lost
 constexpr milliseconds kStartKnownWithin(1'000);
 constexpr milliseconds kShowAtLeast(3'000);  // time for showing the last output of an ended job
 
@@ -86,7 +86,7 @@ MemberActions MemberCore::OnMessage(const pb::NodeMessage& message, Clock::time_
       front_end_ = SanitizeForTerminal(message.accepted().front_end());
       starting_ = true;
       // The outcome of the last agent and the limit of the wait for its end do not apply to the new
-      // agent.
+      // agent, so they are reset.
       outcome_.reset();
       is_completed_ = false;
       if (!job_ended_ && interrupted_by_ == 0) is_bounded_ = false;

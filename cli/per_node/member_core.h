@@ -23,7 +23,7 @@ struct MemberCoreOptions {
   int port = 0;
   bool has_token = false;
   milliseconds join_timeout{600'000};
-  milliseconds end_timeout{30'000};  // limit for the end of the job, measured from its beginning
+  milliseconds end_timeout{30'000};  // limit for the end of the job, from the beginning of that end
   pb::AdmissionRequest request;
   ShownOutput shown;
 };
@@ -110,7 +110,7 @@ class MemberCore {
   const Clock::time_point join_by_;
   milliseconds next_wait_{100};
   bool is_connected_ = false;
-  bool received_ = false;  // whether a message has arrived on this connection
+  bool received_ = false;  // whether a message has arrived on the current connection
   std::string last_logged_;
   bool wait_logged_ = false;
   std::string name_;       // name of this node in the job; empty until the node has a place
@@ -125,7 +125,7 @@ class MemberCore {
   std::optional<Clock::time_point> interrupted_at_;
   bool leaving_ = false;
   int num_ranks_ = 0;  // number of ranks of this node in the newest attempt
-  int num_saved_ = 0;  // number of these ranks that have saved
+  int num_saved_ = 0;  // number of ranks of this node that have saved in that attempt
   bool is_bounded_ = false;
   bool ended_ = false;
   MemberActions out_;

@@ -274,7 +274,7 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
   if (info.hosts) {
     LaunchOptions by_hosts = options;
     by_hosts.per_node.reset();
-    // All ranks for now; the user's choice is checked once all nodes have joined.
+    // Shows all ranks for now, because the user's choice is checked once all nodes have joined.
     by_hosts.shown_ranks = {true, {}};
     by_hosts.launcher = Launcher::kSsh;
     by_hosts.hostfile = info.hostfile;

@@ -21,7 +21,7 @@ inline constexpr char kPerNodeMagic[] = "dslaunch per-node 1";
 using PeerId = uint64_t;
 
 struct AdmissionOptions {
-  pb::AdmissionRequest own;             // request that node 0 itself would send
+  pb::AdmissionRequest own;             // admission request that node 0 itself would send
   std::vector<std::string> names = {};  // names of all nodes that may have a place, node 0 first
   // Slots of each node in the hostfile; empty if each node reports its own number of slots.
   std::vector<int> slots = {};

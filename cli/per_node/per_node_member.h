@@ -110,8 +110,8 @@ class MemberSession {
 
   const MemberOptions options_;
   MemberCore core_;
-  // Declared before the loop, because handlers that the loop still holds keep the calls of the
-  // agent from ending.
+  // Handlers that the loop still holds keep the calls of the agent from ending, so this member is
+  // declared before the loop.
   std::unique_ptr<Agent> agent_;
   // Earlier agents, kept because handlers that they posted may still be queued in the loop.
   std::vector<std::unique_ptr<Agent>> past_;

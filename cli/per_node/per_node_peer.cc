@@ -85,7 +85,8 @@ void Peer::SetStage(Stage stage) {
 // --- Messages of the node's command ---
 
 void Peer::OnMessage(std::string_view bytes) {
-  const std::shared_ptr<Peer> self = shared_from_this();  // a handler may release this object
+  // Keeps this object alive, because a handler may release it.
+  const std::shared_ptr<Peer> self = shared_from_this();
   pb::NodeMessage message;
   const bool is_message = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (stage() == Stage::kAsking) {

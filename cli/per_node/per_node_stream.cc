@@ -52,7 +52,8 @@ void CarriedStream::Write() {
   asio::async_write(local_, asio::buffer(queue_.front()),
                     [self = shared_from_this()](std::error_code error, size_t) {
                       self->queue_.pop_front();
-                      if (error) self->queue_.clear();  // no reader is left, so the rest is dropped
+                      // No reader is left, so the remaining bytes are dropped.
+                      if (error) self->queue_.clear();
                       if (!self->queue_.empty() || self->ends_) self->Write();
                     });
 }

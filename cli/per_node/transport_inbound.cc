@@ -30,7 +30,7 @@ constexpr milliseconds kFinalStatusWait(3'000);
 
 class InboundLink : public NodeLink {
  public:
-  // Shares `owner`, which owns the loop that serves the peer.
+  // Keeps `owner` alive, because it owns the loop that serves the peer.
   InboundLink(std::shared_ptr<const void> owner, std::shared_ptr<Peer> peer, UniqueFd stream)
       : owner_(std::move(owner)), peer_(std::move(peer)), stream_(std::move(stream)) {}
   ~InboundLink() override { peer_->AbortStream(); }

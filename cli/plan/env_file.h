@@ -11,7 +11,8 @@
 
 namespace dslaunch {
 
-inline constexpr char kEnvFileName[] = ".deepspeed_env";  // default name; DS_ENV_FILE overrides it
+// Default file name; DS_ENV_FILE overrides it.
+inline constexpr char kEnvFileName[] = ".deepspeed_env";
 inline constexpr size_t kMaxEnvFileBytes = 1u << 20;
 
 struct EnvFile {

@@ -28,7 +28,7 @@ struct UserTerminal {
 // The source of rank 0's stdin.
 struct StdinPlan {
   pb::RankStdin rank_stdin;
-  std::string notice;  // notice for the user if stdin has bytes that are not read; otherwise empty
+  std::string notice;  // notice about bytes in stdin that are not read; empty if there are none
 };
 
 // Decides what rank 0 reads. By default rank 0 reads this command's stdin if that is a pipe, or a

@@ -214,7 +214,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
           : (std::filesystem::path(info.cwd) / options.chdir).lexically_normal().string());
   if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
     Add(*job.program.mutable_env(), kTunables,
-        kTrainerMemory);  // a value of the user, which is added later, overrides this value
+        kTrainerMemory);  // default value, which a value of the user that is added later overrides
   }
   const CarriedEnvironment carried = carries ? CarriedEnvironment() : Carry(info.environment);
   if (!carries) AddCarried(info, carried, *job.program.mutable_env());
@@ -233,7 +233,8 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   }
   for (size_t i = 0; i < options.program.size(); ++i) {
     const std::string& argument = options.program[i];
-    if (argument.size() >= kMaxStringBytes) {  // not quoted, because it may be a secret
+    // The message does not quote the argument, which may be a secret.
+    if (argument.size() >= kMaxStringBytes) {
       return Error{ExitCode::kUsage, "argument " + std::to_string(i) +
                                          " is too long for a program (128 KiB); put it in a file"};
     }

@@ -25,10 +25,10 @@ inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 // The state of this machine, as far as plans depend on it.
 struct PlanInfo {
   bool default_hostfile_exists = false;  // whether kDefaultHostfile exists
-  int local_gpus = 0;  // number of devices of kind `accelerator` that a program can see
+  int local_gpus = 0;  // number of devices of kind `accelerator` that programs can see
   // Reason why the variables of visible devices are refused; otherwise empty.
   std::string gpu_trouble = {};
-  int installed_gpus = 0;  // number of devices that the numbers in a filter count
+  int installed_gpus = 0;  // number of installed devices, to which the numbers in a filter refer
   int cores = 1;
   // Setting such as "CUDA_VISIBLE_DEVICES=4,5"; empty if no variable limits devices.
   std::string device_limits = {};

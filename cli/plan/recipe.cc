@@ -421,7 +421,7 @@ Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
                                                : section != json.end() && section->is_object() &&
                                                      section->contains(path.substr(dot + 1));
     const KeyOrigin origin = recipe.origins.Of(path);
-    if (!is_given || origin.code == ExitCode::kUsage) continue;  // an option set this key
+    if (!is_given || origin.code == ExitCode::kUsage) continue;  // the key was set by an option
     return Error{ExitCode::kBadInput,
                  origin.place + ": " + what +
                      " loads a library, so it is not taken from a recipe that the command line "

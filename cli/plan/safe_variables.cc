@@ -213,7 +213,8 @@ std::string ScriptOfShell(const std::vector<std::string>& argv) {
 
 bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
   if (options.program.empty() || options.runs_trainer) return false;
-  if (options.form == ProgramForm::kModule) return true;  // Python searches this folder first
+  // Python searches the current folder first.
+  if (options.form == ProgramForm::kModule) return true;
   const std::string& program = options.program.front();
   if (IsPython(program)) {
     const std::optional<PythonTarget> target = TargetOfPython(options.program, 0);

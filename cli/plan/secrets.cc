@@ -210,7 +210,8 @@ bool IsToken(std::string_view word) {
   return is_jwt || std::ranges::any_of(kTokenForms, [&](const TokenForm& form) {
            if (!word.starts_with(form.prefix) || word.size() < form.min_bytes) return false;
            const std::string_view rest = word.substr(form.prefix.size());
-           // Tokens of Hugging Face have letters only, while words that people write have one case.
+           // Tokens of Hugging Face may have letters only, so mixed case is enough. Words that
+           // people write have one case.
            return (std::ranges::any_of(rest, IsDigit) ||
                    (std::ranges::any_of(rest, IsUpper) && std::ranges::any_of(rest, IsLower))) &&
                   (form.prefix != "hf_" || std::ranges::all_of(rest, IsAlnum));

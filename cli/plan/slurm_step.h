@@ -16,7 +16,7 @@ struct SlurmStep {
   std::string name;                // numbers of the job and the step, such as "12.0"
   std::vector<std::string> nodes;  // nodes of the step, in Slurm's order
   int num_tasks = 0;
-  int node_id = 0;  // index of the node of this process in `nodes`
+  int node_id = 0;  // index in `nodes` of the node of this process
 };
 
 // Reads the step. Returns nullopt if this process is not one of several tasks. kBadInput names the

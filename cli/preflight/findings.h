@@ -45,7 +45,7 @@ std::vector<Figure> FiguresOf(const pb::LinkMeasurement& measured, const NodePai
 struct BenchFinding {
   size_t node = 0;
   std::string check;   // name of the check: one or two words
-  bool fails = false;  // true if the node cannot be used; false if it is slow
+  bool fails = false;  // true if the node is unusable; false if it is only slow
   std::string seen;
   std::string hint;
 };

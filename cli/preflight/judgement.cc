@@ -8,8 +8,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kLeastShare = 0.1;          // least difference of CPU shares that counts
-constexpr double kLeastRoundTripS = 0.0002;  // least difference of round trips that counts
+constexpr double kLeastShare = 0.1;  // least difference of CPU shares that counts as slow
+// Least difference of round trips in seconds that counts as slow.
+constexpr double kLeastRoundTripS = 0.0002;
 
 constexpr double kMostStarved = 0.5;
 constexpr double kMostStarvedRoundTrip = 0.05;

@@ -30,7 +30,7 @@ inline constexpr double kSlowPart = 0.8;
 struct Figure {
   FigureKind kind = FigureKind::kCoreSpeed;
   size_t node = 0;
-  std::string part = {};  // the device or folder; empty if the node has a single value of this kind
+  std::string part = {};  // device or folder; empty if the node has one value of this kind
   double value = 0;       // measured value, above 0
   // Fraction of the time (0 to 1) in which the measuring threads waited for a processor. The node
   // may be better by that fraction.

@@ -7,8 +7,8 @@
 namespace dslaunch {
 
 struct NodePair {
-  size_t serving = 0;    // index of the node that serves
-  size_t measuring = 0;  // index of the node that measures
+  size_t serving = 0;    // index of the node that answers in the measurement
+  size_t measuring = 0;  // index of the node that measures the network to `serving`
   bool operator==(const NodePair&) const = default;
 };
 // The pairs of a round, which measure at the same time; no node is in two of them.

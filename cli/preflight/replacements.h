@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct UnfitNode {
   std::string name;
-  bool fails = false;  // true if the node cannot be used; false if it is slow
+  bool fails = false;  // true if the node is unusable; false if it is only slow
 };
 
 struct Replacements {

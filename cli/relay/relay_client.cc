@@ -224,7 +224,8 @@ class RelayClient::Program : public RunningProgram {
   const std::shared_ptr<Call> call_;
   UniqueFd stream_;
   Mutex mutex_;
-  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of the stream, used to shut it down
+  // Duplicate of the stream, used to shut the stream down.
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);
   std::atomic<bool> is_left_running_ = false;
 };
 

@@ -218,7 +218,7 @@ std::shared_ptr<RelayClient> RelayTransport::Tree::AwaitRelay(Group& group,
   const auto has_relay = [&]() DSL_REQUIRES(group.mutex) {
     return group.relay && group.relay->is_alive();
   };
-  // Each candidate's own deadline bounds this wait.
+  // The wait is bounded by the deadline of each candidate.
   while (!has_relay() && group.num_candidates > 0 && !group.next_candidate.Expired() &&
          !(by && by->Expired())) {
     const Deadline until = by ? by->Earlier(group.next_candidate) : group.next_candidate;

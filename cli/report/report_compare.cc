@@ -22,7 +22,7 @@ using NumberOf = std::function<double(const ReportData&)>;
 
 constexpr size_t kMostNamedNodes = 6;
 
-// The seconds from the command to the first ranks, in attempts, and between attempts.
+// The times in seconds from the command to the first ranks, in attempts, and between attempts.
 struct Phases {
   double start_s = kNotRecorded;
   double running_s = kNotRecorded;

@@ -133,7 +133,7 @@ struct JobEvents {
   std::vector<Hang> hangs;        // hangs in the order of the file
   std::string cause;  // cause of the failure; empty after success and while the job runs
   std::optional<ReportedGoodput> goodput;  // nullopt while the job runs, and if no rank was started
-  std::string evidence;                    // output of the rank that shows the cause; often empty
+  std::string evidence;  // output of the rank that shows the cause; empty if unknown
   size_t bad_lines = 0;
 };
 
@@ -142,7 +142,7 @@ struct ReportedPreflight {
   struct Value {
     std::string figure;  // name of the figure, such as "send"
     std::string text;    // value such as "9.41 Gbit/s"
-    bool slow = false;   // whether the front end named the node because of this value
+    bool slow = false;   // whether the front end reported the node because of this value
   };
   struct Node {
     std::string name;

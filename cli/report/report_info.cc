@@ -237,7 +237,8 @@ MemoryInfo MemoryOf(const ReportData& data) {
   const auto row = [&](const std::string& category) -> MemoryRow& {
     const auto found = std::ranges::find(info.rows, category, &MemoryRow::category);
     if (found != info.rows.end()) return *found;
-    // The number of rows is limited; real programs have fewer categories.
+    // The number of rows is limited, so further categories share the last row. Real programs have
+    // fewer categories.
     if (info.rows.size() == kMaxCategories) return info.rows.back();
     return info.rows.emplace_back(MemoryRow{category});
   };
@@ -247,7 +248,7 @@ MemoryInfo MemoryOf(const ReportData& data) {
   for (const RankFiles& files : data.ranks) {
     if (!files.metrics) continue;
     for (const auto& [category, bytes] : files.metrics->memory) {
-      // Not a category, but the maximum of the sum of all categories.
+      // "tensors" is not a category, but the maximum of the sum of all categories.
       if (category == "tensors") continue;
       double& most = category == "peak_rss" ? info.peak_rss : row(category).measured;
       most = std::fmax(most, bytes);

@@ -44,7 +44,7 @@ struct Plot {
   PlotNumber number = PlotNumber::kShort;
   PlotScale scale = PlotScale::kLinear;
   bool from_zero = false;
-  double y_limit = 0;  // values above are cut off; 0 for no limit
+  double y_limit = 0;  // values above this limit are cut off; 0 for no limit
   int height = 240;    // height in pixels at the plot's usual width
   std::vector<Line> lines;
   // Pairs of x and the range (low, high) at x, drawn below the lines. May be empty.

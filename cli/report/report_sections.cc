@@ -97,7 +97,8 @@ Json OneNumberSection(const ReportData& data, const std::string& id, const std::
 Json LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
-    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return nullptr;  // there was no training
+    // A job without training has no losses.
+    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return nullptr;
     return Missing("loss", "Loss",
                    HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics());
   }

@@ -49,7 +49,7 @@ enum class ProgramForm {
 };
 
 // The devices that --nproc_per_node counts if its value is not a number.
-enum class SlotsFrom { kAuto, kCpu, kGpu };  // kAuto counts GPUs, or CPUs if there are no GPUs
+enum class SlotsFrom { kAuto, kCpu, kGpu };  // kAuto counts GPUs, or CPUs without GPUs
 
 // The processors to which each rank's threads are bound; see torchrun's --numa_binding.
 enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
@@ -59,8 +59,8 @@ enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
 struct PerNode {
   std::optional<int> node_rank;  // nullopt to number nodes in the order in which they join
   std::string host;              // host on which the other nodes reach node 0's command
-  int port = 29'500;             // 0 for any port, in a job of one node
-  std::string id = "none";       // distinguishes jobs that use the same host and port
+  int port = 29'500;        // port of the command of node 0; 0 for any port in a job of one node
+  std::string id = "none";  // id that distinguishes jobs with the same host and port
   // True if this is node 0's command (is_host of rdzv_conf); nullopt if not given.
   std::optional<bool> is_host;
   // File with the secret that all nodes share (per_node_token.h).
@@ -174,7 +174,8 @@ struct LaunchOptions {
   std::string num_gpus_name = "--num_gpus";
   std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
   std::optional<std::string> hostfile;
-  bool hostfile_is_trusted = true;  // false if only a run file that the user did not name gives it
+  // False if only a run file that the user did not name gives the hostfile.
+  bool hostfile_is_trusted = true;
   // The lines of a hostfile, as text; empty if not given. Excludes hostfile.
   std::string hosts;
   // Numbers of ranks on all nodes together, as horovodrun counts. They exclude num_nodes and a
@@ -198,7 +199,8 @@ struct LaunchOptions {
   int master_port = 0;            // port of rank 0's store; 0 for any free port
   bool master_listen_fd = false;  // whether rank 0 gets a socket that listens on master_port
   int rdzv_port = 0;              // port of the rendezvous; 0 for any free port
-  std::string network_interface;  // interface on every node; empty to choose it by the routes
+  // Interface on every node; empty to choose the interface by the routes.
+  std::string network_interface;
   // Value of MASTER_ADDR; nullopt for the address at which other nodes reach rank 0.
   std::optional<std::string> master_addr;
   std::optional<std::string>
@@ -219,7 +221,7 @@ struct LaunchOptions {
   std::vector<std::string> launcher_args;  // arguments for the launcher's program, such as mpirun
   // Arguments for salloc, used outside of an allocation; may be empty.
   std::vector<std::string> slurm_args;
-  bool dry_run = false;  // whether to print what would be done without doing it
+  bool dry_run = false;  // whether to print the plan of the job without running it
 
   // Options of the program that the ranks run.
   bool runs_trainer = false;  // whether program[0] is dslaunch-train, which is beside dslaunch
@@ -264,7 +266,8 @@ struct LaunchOptions {
   std::string metrics_token_file;
   bool detach = false;  // whether the job continues without its front end once all ranks run
   int64_t connect_timeout_ms = 20'000;
-  bool preflight = false;  // whether to measure the nodes first; doctor only measures them
+  // Whether to measure the nodes before the job, or in doctor without a job.
+  bool preflight = false;
   // Words of a program to run on each node; empty for none.
   std::vector<std::string> health_command;
   int64_t health_timeout_ms = 30'000;

@@ -163,7 +163,7 @@ void CopyCall::OnReceived(uint64_t bytes) {
 }
 
 Result<pb::CopyOutput> CopyCall::NextOutput() {
-  // Once the node has received all bytes, only its disk needs time.
+  // Once the node has received all bytes, only its disk needs time, so kCopyEnd is the limit.
   const bool has_all = sent_bytes_ > 0 && received_bytes_ == sent_bytes_;
   std::optional<pb::CopyOutput> output = Read(Deadline::After(has_all ? kCopyEnd : kCopyStall));
   if (!output) return Broken();

@@ -106,7 +106,7 @@ class Lister {
   struct Found {
     pb::CopyEntry entry;
     std::string source;
-    bool follows = false;  // whether the source may be a link, because the user named it
+    bool follows = false;  // whether the source may be a symbolic link, because the user named it
   };
 
   // Adds the folders that contain `name`, because an entry below the working folder needs them.
@@ -199,7 +199,7 @@ class Lister {
   }
 
   const std::string cwd_;
-  std::map<std::string, Found> found_;  // entries by name, in which a folder precedes its content
+  std::map<std::string, Found> found_;  // entries by name; a folder precedes its content
 };
 
 }  // namespace

@@ -70,7 +70,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   grpc::ClientContext context_;
   // Shared with output that is still being handled, because LetGo does not wait for its handler.
   std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
-  std::shared_ptr<EventReader> self_;  // keeps this object until OnDone
+  std::shared_ptr<EventReader> self_;  // keeps this object alive until OnDone
   // These members are used on the loop's thread. While an event is handled, no read is pending, and
   // only a hold keeps gRPC from ending the call before the next StartRead.
   bool holds_ = false;

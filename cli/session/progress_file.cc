@@ -37,7 +37,8 @@ ProgressFile::ProgressFile(const std::string& folder, bool in_log_dir) {
 
 void ProgressFile::OnRunning(int ranks) {
   progress_.ranks = ranks;
-  leading_rank_ = UINT32_MAX;  // steps may be lower after a restart, and ranks may be missing
+  // After a restart, steps may be lower and ranks may be missing, so any rank may lead.
+  leading_rank_ = UINT32_MAX;
   copied_steps_.clear();
   Write();
 }

@@ -97,13 +97,13 @@ class LaunchSession {
   LogFile log_;
   ProgressFile progress_;
   NewestEvaluation evaluation_;
-  EventLog events_;  // its constructor may report an error to log_
+  EventLog events_;  // declared after log_, to which its constructor may report an error
   SessionStdin stdin_;
   std::optional<JobMetrics> metrics_;  // metrics of the job; nullopt if none were requested
   std::unique_ptr<MetricsServer> metrics_server_;
   asio::signal_set signals_;
   Timers timers_;
-  SessionLinks links_;  // declared last, because its destructor runs handlers that are still posted
+  SessionLinks links_;  // declared last, because its destructor runs handlers that are still queued
   bool detached_ = false;
   std::string final_status_;
 };

@@ -40,7 +40,7 @@ class SessionStdin {
   const std::function<void(const std::string&)> log_;
   // Sends stdin to rank 0; nullopt if rank 0 does not read it.
   std::optional<StdinForwarder> forwarder_;
-  std::optional<StdinWatch> watch_;  // set if there is a notice and no rank reads stdin
+  std::optional<StdinWatch> watch_;  // set if there is a notice and stdin is not forwarded
   bool notice_logged_ = false;
   size_t node_ = 0;  // index of the node of rank 0
 };

@@ -117,7 +117,8 @@ StdinWatch::StdinWatch(asio::io_context& loop, int fd, std::function<void()> on_
   readable_.assign(epoll.Release());
   readable_.async_wait(asio::posix::stream_descriptor::wait_read,
                        [fd, on_input = std::move(on_input)](const asio::error_code& error) {
-                         if (!error && HasBytes(fd)) on_input();  // otherwise stdin is at its end
+                         // No input is reported at the end of stdin.
+                         if (!error && HasBytes(fd)) on_input();
                        });
 }
 

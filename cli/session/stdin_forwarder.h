@@ -45,7 +45,7 @@ class StdinForwarder {
   asio::steady_timer timer_;
   bool running_ = false;
   bool busy_ = false;  // whether the forwarder is waiting or sending
-  uint64_t runs_ = 0;  // number of the run, so that handlers of an earlier run do nothing
+  uint64_t runs_ = 0;  // number of the run; handlers of earlier runs do nothing
   bool ended_ = false;
   std::string data_;  // bytes that rank 0 has not accepted yet
 };

@@ -148,7 +148,7 @@ EndCause ReadCause(const nlohmann::json& json) {
   cause.message = json.at("message");
   cause.evidence = json.at("evidence");
   cause.victim = json.at("victim");
-  cause.timed_out = json.value("timed_out", false);  // records of earlier versions lack this field
+  cause.timed_out = json.value("timed_out", false);  // missing in records of earlier versions
   cause.out_of_memory = json.at("out_of_memory");
   cause.core_dumped = json.at("core_dumped");
   // Records of earlier versions lack these fields, so they have defaults.

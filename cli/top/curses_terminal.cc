@@ -11,7 +11,8 @@
 
 #include "cli/top/terminal_type.h"
 
-#define NCURSES_NOMACROS  // the macros erase, clear and others would replace the names of functions
+// Without this definition, macros such as erase and clear replace the names of functions.
+#define NCURSES_NOMACROS
 #include <curses.h>
 
 namespace dslaunch {
@@ -89,7 +90,7 @@ void CursesTerminal::Resize() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
     return;
   ::resizeterm(size.ws_row, size.ws_col);
-  ::clearok(curscr, TRUE);  // the terminal may have moved its lines
+  ::clearok(curscr, TRUE);  // redraws everything, because the terminal may have moved its lines
 }
 
 void CursesTerminal::Show(const TopScreen& screen) {

@@ -31,7 +31,7 @@ struct ModelRank {
   std::string end;  // end of the rank, such as "exit code 1" or "SIGKILL"; empty while it runs
   bool failed = false;
   Clock::time_point printed_at;  // time at which a sample last showed new output
-  std::optional<uint64_t> step;  // newest step in its samples and status lines
+  std::optional<uint64_t> step;  // newest step in the rank's samples and status lines
   std::optional<Clock::time_point> step_at;
 };
 
@@ -39,7 +39,7 @@ struct ModelNode {
   enum class State { kConnecting, kConnected, kLost, kDone };
   std::string name;
   State state = State::kConnecting;
-  std::string trouble;  // reason why the node is lost, or why its GPUs are not known; often empty
+  std::string trouble;  // reason why the node is lost, or why its GPUs are unknown; often empty
   std::optional<pb::NodeSample> sample;
   uint32_t samples = 0;  // number of samples received so far
   UseRates rates;
@@ -50,7 +50,7 @@ struct ModelNode {
 
 // The progress of the whole job according to the status lines of its ranks.
 struct ModelProgress {
-  std::optional<uint64_t> step;  // highest step that a rank has reported
+  std::optional<uint64_t> step;  // highest step that any rank has reported
   uint64_t total_steps = 0;      // planned number of steps; 0 if unknown
   std::optional<double> loss;
   std::optional<double> samples_per_s;

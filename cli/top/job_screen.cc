@@ -20,7 +20,7 @@ constexpr size_t kLabelColumns = 20;
 constexpr size_t kLeastLabelColumns = 14;
 constexpr size_t kRangeBytes = 28;
 constexpr size_t kMostLastLines = 4;
-constexpr size_t kRowsForLastLines = 18;  // a lower screen has no room for output of the ranks
+constexpr size_t kRowsForLastLines = 18;  // least rows of a screen that shows output of ranks
 constexpr double kPercent = 100;
 
 constexpr char kKeys[] =
@@ -198,7 +198,8 @@ std::vector<uint32_t> RanksOfNode(const std::map<size_t, std::vector<uint32_t>>&
 std::optional<double> SortValue(const RankFigures& figures, TopSort sort) {
   switch (sort) {
     case TopSort::kStep:
-      return figures.step ? std::optional(-*figures.step) : std::nullopt;  // the lowest first
+      // The step is negated, so that the lowest step comes first.
+      return figures.step ? std::optional(-*figures.step) : std::nullopt;
     case TopSort::kStepTime:
       return figures.step_s;
     case TopSort::kMemory:

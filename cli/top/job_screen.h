@@ -22,7 +22,7 @@ struct TopView {
   TopSort sort = TopSort::kRank;
   size_t cursor = 0;            // index of the chosen row in the table
   std::set<size_t> open_nodes;  // nodes whose ranks are listed individually
-  bool all_nodes = false;       // whether nodes that are alike are listed individually
+  bool all_nodes = false;       // whether nodes that are alike have separate rows
   bool asks_to_stop = false;    // whether the user is being asked "stop the job?"
   std::string message;          // text shown in the bottom line instead of the keys; empty for none
   std::string title;            // heading of the text in mode kText

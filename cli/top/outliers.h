@@ -16,9 +16,10 @@ namespace dslaunch {
 // The values of a rank for tables and comparisons; nullopt if unknown.
 struct RankFigures {
   std::optional<double> step;
-  std::optional<double> step_s;   // median time of a step
-  std::optional<double> waiting;  // fraction of the step in which the rank waits for others, 0 to 1
-  std::optional<double> cpu;      // number of cores in use
+  std::optional<double> step_s;  // median time of a step
+  // Fraction of the step in which the rank waits for other ranks, from 0 to 1.
+  std::optional<double> waiting;
+  std::optional<double> cpu;  // number of cores in use
   std::optional<double> memory_bytes;
   std::optional<double> network_bytes;  // bytes per second
   std::optional<double> disk_bytes;     // bytes per second

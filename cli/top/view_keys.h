@@ -16,7 +16,7 @@ enum class TopAction {
   kReadStacks,  // show the stacks of the chosen row's ranks
   kFollowLog,   // show the output of the chosen row's first rank
   kCloseText,   // the text of mode kText is no longer shown
-  kStopJob,     // the user has confirmed that the job is to stop
+  kStopJob,     // stop the job, which the user has confirmed
 };
 
 // Changes `view` by a key. `table` has the rows that were drawn last; `page` is the number of rows

@@ -16,12 +16,12 @@ struct AgentRole {
     kRead,        // serves the files of jobs that ran on the node
     kRelay,       // runs programs that reach other nodes
     kResume,      // forwards bytes to a supervisor whose connection broke
-    kAwaitEnd,    // sends its hello once no process of an earlier start is left, then exits
+    kAwaitEnd,    // waits until no process of an earlier start is left, sends its hello, and exits
   };
   Kind kind = Kind::kJob;
   std::string job_id;       // for kAttach: id of the running job; must satisfy IsJobId
   uint32_t node_index = 0;  // for kAttach: index of the node in the job
-  bool resumable = false;   // for kJob and kDetachable: the stream outlives its connection
+  bool resumable = false;   // for kJob and kDetachable: whether the stream outlives its connection
   // For kResume: socket named by the supervisor's ticket (net/resumable/resume_words.h).
   std::string resume_socket = {};
   std::string start_nonce = {};  // for kAwaitEnd: nonce of the earlier start

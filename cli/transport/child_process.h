@@ -65,7 +65,7 @@ class ChildProcess : public RunningProgram {
   int status_ DSL_GUARDED_BY(mutex_) = 0;  // the wait status; valid if reaped_
   const ChildWatch watch_;
   UniqueFd stream_;
-  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of stream_, used to shut it down
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // duplicate of stream_, used to shut the stream down
   const UniqueFd stderr_file_;
 };
 

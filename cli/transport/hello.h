@@ -54,8 +54,8 @@ class HelloScanner {
   State state_ = State::kNeedMore;
   std::string prefix_;          // magic of the hello line, nonce and space
   std::string machine_prefix_;  // magic of the machine type's line, nonce and space
-  std::string buffer_;  // all bytes so far; only the skipped bytes once the prefix was found
-  std::string line_;    // part of the build id received so far
+  std::string buffer_;  // all bytes so far; once the prefix was found, only the bytes before it
+  std::string line_;    // bytes of the build id received so far
   bool in_line_ = false;
   std::string build_id_;
   std::string leftover_;

@@ -171,7 +171,7 @@ void ResumableLink::Repair() {
       const MutexLock lock(mutex_);
       if (stopping_ || !std::exchange(broken_, false)) {
         repairing_ = false;
-        return changed_.NotifyAll();  // the destructor waits for this
+        return changed_.NotifyAll();  // wakes the destructor, which waits for the end of the repair
       }
     }
     RepairOnce();

@@ -59,7 +59,7 @@ class ResumableLink : public NodeLink {
   void OnBroken();
   void OnClosed();
   Result<void> StartRepair();
-  // Replaces a broken connection. This method and the next two run on a separate thread.
+  // Replaces a broken connection. This method and the next four run on a separate thread.
   void Repair();
   void RepairOnce();
   bool EndConnection();

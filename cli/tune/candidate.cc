@@ -15,13 +15,13 @@ using Keys = std::vector<RecipeKey>;
 // Value of number_checkpoints that exceeds the number of layers.
 constexpr int64_t kEachLayer = 1000;
 constexpr int64_t kMostStages = 64;
-constexpr double kMicroBatchRatio = 1.4;  // least ratio of two micro-batches that are tried
+constexpr double kMicroBatchRatio = 1.4;  // least ratio of two micro-batches that are both tried
 
 struct AxisRow {
   const char* name;
   const char* head;
   bool divides_ranks;  // whether the axis's value is the number of ranks that share a replica
-  int64_t complexity;  // complexity that each step away from the plainest value adds
+  int64_t complexity;  // complexity added by each step away from the simplest value
   std::vector<int64_t> (*values)(const TuneProblem& problem);  // values of the axis, ascending
   // Adds the keys in which the candidate differs from the recipe.
   void (*keys)(const TuneProblem& problem, const Candidate& candidate, Keys& keys);

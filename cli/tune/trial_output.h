@@ -15,7 +15,7 @@ namespace dslaunch {
 struct JobRun {
   int exit_code = 0;
   bool timed_out = false;  // whether the process was ended at its time limit
-  int signal = 0;          // signal of the user that ended the process; 0 if none did
+  int signal = 0;          // signal from the user that ended the process; 0 if none did
   double wall_s = 0;
   double limit_s = 0;
   std::string out = {};  // stdout: lines of rank 0, and the closing block as JSON

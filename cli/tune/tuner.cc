@@ -14,10 +14,11 @@ namespace {
 constexpr double kMeasureForS = 1;  // approximate total time of a trial's measured steps
 // Bounds of the number of measured steps in a trial.
 constexpr int64_t kFewestSteps = 5, kMostSteps = 30;
-constexpr double kFinalWithin = 0.05;  // finalists are at most this fraction slower than the best
-constexpr double kPatience = 5;        // a trial may take this multiple of the expected time
+// Largest excess of a finalist's step time over the best, as a fraction.
+constexpr double kFinalWithin = 0.05;
+constexpr double kPatience = 5;  // limit of a trial as a multiple of its expected time
 constexpr double kShortestLimitS = 30;
-constexpr size_t kMostFailures = 3;  // the search ends after this many failures without a success
+constexpr size_t kMostFailures = 3;  // number of failures without a success that ends the search
 constexpr int kFailuresOfValue = 2;
 constexpr size_t kLargeSpace = 100;  // a space with more candidates counts as large
 constexpr double kOptimism = 1.5, kOptimismInLargeSpace = 2;

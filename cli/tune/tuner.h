@@ -31,7 +31,8 @@ namespace dslaunch {
 inline constexpr double kWorthwhile = 0.02;
 inline constexpr double kTie = 0.01;
 inline constexpr size_t kFinalists = 3;
-inline constexpr int64_t kWarmUpSteps = 2;  // steps of each trial that are not measured
+// Number of steps at the start of a trial that are not measured.
+inline constexpr int64_t kWarmUpSteps = 2;
 
 // The result of planning and trying a configuration.
 enum class TrialEnd { kMeasured, kDoesNotFit, kOutOfMemory, kTimedOut, kFailed };
@@ -42,12 +43,13 @@ struct TuneRow {
   TrialEnd end = TrialEnd::kMeasured;
   // Prediction before the trial; nullopt for the first configuration.
   std::optional<double> predicted_s = {};
-  std::vector<double> steps_s = {};  // times of the measured steps in all its trials
-  int64_t trials = 0;                // number of trials that measured it
-  int64_t needs_bytes = 0;           // memory that a rank needs by the plan; 0 if not known
-  int64_t has_bytes = 0;             // memory that a rank has; 0 if not known
-  int64_t peak_bytes = 0;            // measured peak of a rank's tensors; 0 if not known
-  std::string cause = {};            // one line with the reason why it was dropped
+  // Times of the measured steps in all trials of the configuration.
+  std::vector<double> steps_s = {};
+  int64_t trials = 0;       // number of trials that measured the configuration
+  int64_t needs_bytes = 0;  // planned memory of a rank; 0 if unknown
+  int64_t has_bytes = 0;    // available memory of a rank; 0 if unknown
+  int64_t peak_bytes = 0;   // measured peak of a rank's tensors; 0 if not known
+  std::string cause = {};   // reason in one line why the configuration was dropped
   bool operator==(const TuneRow&) const = default;
 };
 
@@ -59,10 +61,10 @@ double StepNoise(const TuneRow& row);
 
 struct PlanResult {
   int64_t needs_bytes = 0;
-  int64_t has_bytes = 0;     // memory that a rank has; 0 if not known
+  int64_t has_bytes = 0;     // available memory of a rank; 0 if unknown
   int64_t passes_bytes = 0;  // part of needs_bytes that grows with the micro-batch
   bool on_gpu = false;
-  std::string failure = {};  // one line with the reason why there is no plan; empty if there is one
+  std::string failure = {};  // reason in one line why there is no plan; empty if there is one
   int exit_code = 0;         // exit code of the planning job
 };
 
@@ -71,7 +73,7 @@ struct TrialResult {
   std::vector<double> steps_s = {};    // times of steps after the warm-up; not empty if measured
   int64_t peak_bytes = 0;
   double wall_s = 0;       // duration of the whole trial in seconds
-  std::string cause = {};  // reason why it was not measured; empty if it was measured
+  std::string cause = {};  // reason why the trial has no measurement; empty if it has one
 };
 
 struct PlanMemoryOf {
@@ -79,9 +81,10 @@ struct PlanMemoryOf {
 };
 struct RunTrialOf {
   Candidate candidate;
-  int64_t steps = 0;                       // number of steps to train, including kWarmUpSteps
-  double limit_s = 0;                      // time after which the trial is ended
-  std::optional<double> predicted_s = {};  // predicted step time; nullopt if there is no prediction
+  int64_t steps = 0;   // number of steps to train, including kWarmUpSteps
+  double limit_s = 0;  // time after which the trial is ended
+  // Predicted step time of the configuration; nullopt without a prediction.
+  std::optional<double> predicted_s = {};
 };
 struct TuningEnd {
   std::string reason;  // one clause, such as "no other configuration promises to be faster"
@@ -134,13 +137,13 @@ class Tuner {
 
   const TuneProblem problem_;
   const double budget_s_;
-  const double optimism_;        // number of deviations that are subtracted from predictions
+  const double optimism_;  // number of standard deviations that are subtracted from predictions
   std::vector<Candidate> open_;  // candidates to try, in the order of the space
   std::map<Candidate, PlanResult> plans_;
   std::vector<TuneRow> rows_;
   StepTimeModel model_;
   size_t dropped_ = 0;
-  double startup_s_ = 0;  // longest time of a trial apart from its measured steps
+  double startup_s_ = 0;  // longest time of a trial without its measured steps
   double slowest_trial_s_ = 0;
   std::optional<double> predicted_s_;  // prediction for the running trial
   // Candidates that remain to be measured again, the next one last; nullopt while the search

@@ -28,7 +28,7 @@ struct TuneOutcome {
   std::string reason;           // reason why the search ended
   size_t untried = 0;           // number of configurations without a row that could still be tried
   size_t dropped = 0;  // number of configurations without a row that were dropped with others
-  int signal = 0;      // signal of the user that ended the search; 0 if none did
+  int signal = 0;      // signal from the user that ended the search; 0 if none did
   double elapsed_s = 0;
 };
 

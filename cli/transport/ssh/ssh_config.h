@@ -84,7 +84,7 @@ SshConfig DefaultSshConfig(const NodeTarget& target, const LocalAccount& account
 
 // The output of `ssh -v -G`, which prints the configuration for a host.
 struct SshDump {
-  std::string text;     // empty if ssh is not installed, so that only defaults apply
+  std::string text;     // configuration; empty if ssh is not installed, so that the defaults apply
   std::string verbose;  // stderr, which names the files that ssh read
 };
 

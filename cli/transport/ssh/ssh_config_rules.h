@@ -25,8 +25,8 @@ class SshConfigRules {
   // The condition of a `Host` line, or one condition of a `Match` line.
   struct Condition {
     std::vector<std::string> patterns;
-    std::vector<std::string> excluded;  // patterns with a leading "!", stored without it
-    bool names_host = false;            // a `HostName` other than %h depends on this condition
+    std::vector<std::string> excluded;  // patterns with a leading "!", stored without the "!"
+    bool names_host = false;  // true if a `HostName` other than %h depends on this condition
 
     void Add(std::string_view pattern);
     bool Holds(std::string_view host) const;

@@ -28,9 +28,10 @@ class SshConfigs {
   };
   // The answers for hosts that are requested with the same user, port and options.
   struct Scope {
-    bool is_busy = false;                      // a thread is running ssh and will call Keep
-    std::optional<Clock::time_point> read_at;  // time of the first answer; nullopt before it
-    std::optional<SshConfigRules> rules;       // nullopt if no hosts share a configuration
+    bool is_busy = false;  // true while a thread is running ssh; it will call Keep
+    // Time of the first answer; nullopt before the first answer.
+    std::optional<Clock::time_point> read_at;
+    std::optional<SshConfigRules> rules;  // nullopt if no hosts share a configuration
     // The value is nullopt if each host of the class needs an answer of its own.
     std::map<std::string, std::optional<Answer>> by_class;
   };

@@ -21,7 +21,7 @@ std::vector<std::string> SshNodeCommand::CommandLine(const NodeTarget& target,
   return argv;
 }
 
-// The name comes from ssh_config, because only that shows which nodes share a bastion.
+// Only ssh_config shows which nodes share a bastion, so the name comes from ssh_config.
 std::string SshNodeCommand::GateName(const NodeTarget& target, Deadline deadline) const {
   const Result<SshConfig> config =
       configs_->Read(target, "", words_, Deadline::After(kSshConfigLimit).Earlier(deadline));

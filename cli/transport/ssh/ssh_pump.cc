@@ -123,7 +123,7 @@ bool SshPump::ToRemote() {
   }
   if (!to_remote_.empty() && stream_.WindowBytes() > 0 && !session_.WritePending()) {
     const int n = stream_.Write(std::string_view(to_remote_).substr(sent_));
-    if (n < 0) {  // the channel accepts no more bytes; OnClose reports its end
+    if (n < 0) {  // the channel accepts no more bytes; OnClose will report its end
       to_remote_.clear();
       sent_ = 0;
       local_eof_ = sent_eof_remote_ = true;

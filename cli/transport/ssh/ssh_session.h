@@ -151,7 +151,7 @@ class SshSession {
   SshSession(const NodeTarget& target, const SshOptions& options, const SshConfig& config,
              Deadline deadline, SshControl& control);
 
-  // Connects and logs in (ssh_session.cc).
+  // Performs a step of Open() (ssh_session.cc).
   Result<void> Configure();
   Result<void> Establish();
   Result<void> Reach();
@@ -203,7 +203,7 @@ class SshSession {
   bool asked_ = false;               // whether the user was asked for a secret
   std::unique_ptr<NodeLink> hop_;    // the connection to the last host of ProxyJump; null if none
   std::unique_ptr<SshProxy> proxy_;  // the running ProxyCommand; null if none
-  UniqueFd socket_;  // this object's descriptor; libssh has a duplicate, which it closes
+  UniqueFd socket_;                  // descriptor of this object; libssh closes its own duplicate
   std::unique_ptr<ssh_session_struct, FreeSshSession> session_;
   std::unique_ptr<ssh_event_struct, FreeSshEvent> event_;
 };

@@ -62,7 +62,7 @@ ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions optio
 // stuck in the resolver or in an ssh-agent that does not answer.
 struct SshLink::State {
   SshControl control;
-  UniqueFd stop;     // eventfd that stops the login when written
+  UniqueFd stop;     // eventfd that stops the login when it is written
   SocketPair local;  // one end for TakeFd(), the other for the pump; unused for Use::kOnLoop
   TailBuffer stderr_tail;
   std::shared_ptr<LoopThread> loop;
@@ -73,7 +73,7 @@ struct SshLink::State {
   std::optional<Result<std::unique_ptr<SshSession>>> logged_in DSL_GUARDED_BY(mutex);
   std::optional<PumpEnd> end DSL_GUARDED_BY(mutex);
   bool stopped DSL_GUARDED_BY(mutex) = false;
-  // These members are set once the command runs. The pump is destroyed first, on the loop.
+  // Set once the command runs. The pump is destroyed first, on the loop.
   std::unique_ptr<SshSession> session DSL_GUARDED_BY(mutex);
   std::unique_ptr<SshStream> stream DSL_GUARDED_BY(mutex);
   std::shared_ptr<SshPump> pump DSL_GUARDED_BY(mutex);
