@@ -47,7 +47,7 @@ inline std::string JoinTexts(const std::vector<std::string>& words, const std::s
   return text;
 }
 
-// Returns the names of the installed GPUs with their numbers, such as "2 x NVIDIA H100".
+// Returns the names and counts of the installed GPUs, such as "2 x NVIDIA H100".
 inline std::string GpuNames(const pb::Gpus& gpus) {
   std::vector<std::pair<std::string, int>> counts;
   for (const pb::Gpu& gpu : gpus.installed()) {

@@ -137,7 +137,8 @@ std::string ShownRanksText(const ShownRanks& shown_ranks) {
 // rank.
 enum class Scope { kAll, kNode, kRank };
 
-// Scopes by variable. A variable without an entry is the same for all ranks.
+// Maps the name of a variable to its scope. A variable without an entry has the same value for all
+// ranks.
 using Scopes = std::map<std::string, Scope>;
 
 // Records each variable that differs between `a` and `b` with `scope`, unless a narrower scope is
@@ -159,7 +160,7 @@ void Compare(const std::vector<Setting>& a, const std::vector<Setting>& b, Scope
   }
 }
 
-// Returns the settings of one scope as a line.
+// Returns the settings of the variables that have `scope`, formatted as one line.
 std::string SettingsOf(const std::vector<Setting>& settings, Scope scope, const Scopes& scopes) {
   std::string line;
   for (const Setting& setting : settings) {

@@ -38,8 +38,8 @@ struct TimedEvent {
   int64_t unix_ms = 0;
   pb::NodeEvent event;
 };
-// Returns the starts and ends of attempts that are in a node's record but not in `trace`, sorted by
-// time.
+// Returns the starts and ends of attempts that are in a node's record but not in `trace`, sorted
+// by time.
 std::vector<TimedEvent> MissingEvents(const pb::JobResult& result, const JobTrace& trace);
 
 // Returns the output of `dslaunch describe`: the job, its state, and how it ended, with a newline

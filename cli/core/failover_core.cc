@@ -37,7 +37,8 @@ bool FailoverCore::IsHostLost() const {
 bool FailoverCore::IsHostGone(Clock::time_point now) const {
   if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
   const size_t host = requests_.host();
-  // A host that gives up the rendezvous reports that after its ranks have ended.
+  // A host reports that it gives up the rendezvous only after its ranks have ended, so such a host
+  // counts as gone.
   if (nodes_[host].is_empty || peers_[host].awaits_failover) return true;
   return (nodes_[host].stream_ended
               ? contact_.SinceLastSeen(host, now)
@@ -66,8 +67,8 @@ void FailoverCore::Check(Clock::time_point now) {
   std::vector<FailoverView> views = Views(now);
   const bool may_restart = job_.restarts() < options_.job.policy().max_restarts();
   // All other nodes have left the host permanently, so the host is ended at once instead of waiting
-  // for its end. This needs a restart: without one left, the host may have used the last restart to
-  // continue without them.
+  // for its end. This requires a remaining restart, because otherwise the host may have used the
+  // last restart to continue without the other nodes.
   if (!IsHostGone(now)) {
     const bool is_heard =
         contact_.SilentFor(host, now) < milliseconds(options_.job.timeouts().dead_ms()) / 2;

@@ -85,7 +85,8 @@ std::vector<std::string> JobState::OnEvent(size_t node, const pb::NodeEvent& eve
   return {};
 }
 
-// Every node with ranks reports the start; the first report counts.
+// Handles the start of a node's ranks. Every node with ranks reports the start; the first report
+// counts.
 void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(node);
   OwnRanks& own = own_ranks_[node];
@@ -102,8 +103,8 @@ void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(members_.begin(), members_.end());
 }
 
-// A rank may end before the last rank of its node has started, so this function may be called
-// before OnStarted.
+// Handles the end of a rank. A rank may end before the last rank of its node has started, so this
+// function may be called before OnStarted.
 void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   OwnRanks& own = own_ranks_[node];
   if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};

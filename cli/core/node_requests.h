@@ -34,7 +34,7 @@ class NodeRequests {
     addresses_[index] = std::move(addresses);
   }
 
-  // Adds a node to those without which the job starts.
+  // Adds a node to the nodes without which the job starts.
   void AddAbsent(size_t index) { prepare_.add_absent_nodes(static_cast<uint32_t>(index)); }
   // Returns the approximate size of a node's request to prepare.
   size_t PrepareBytes() const { return prepare_.ByteSizeLong(); }

@@ -109,9 +109,9 @@ void RunCore::OnBrokenRules(size_t index, const std::string& what) {
   nodes_.Abort(index, why);
 }
 
-// Before the first ranks run, only the front end is connected to all nodes, so it must decide about
-// a loss. The rendezvous would wait for a node that has not joined yet, and the lost node may be
-// the one that hosts the rendezvous.
+// Stops the job if it cannot start without the node. Before the first ranks run, only the front end
+// is connected to all nodes, so it must decide about a loss. The rendezvous would wait for a node
+// that has not joined yet, and the lost node may be the one that hosts the rendezvous.
 void RunCore::LoseAtStart(size_t index, const std::string& why) {
   const bool is_host = index == requests_.host();
   if (job_.attempt() > 0 || job_.ending() || (job_.restartable() && !is_host)) return;

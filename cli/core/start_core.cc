@@ -15,9 +15,9 @@ namespace {
 constexpr uint32_t kMetricsSampleMs = 5'000;
 
 constexpr milliseconds kNameOthersToo(2'000);
-// The first constant limits the bytes of pending requests to prepare, so that thousands of large
-// requests do not fill the memory. The second is the number of requests that may always be pending,
-// whatever their size.
+// kMostRequestBytes limits the bytes of pending requests to prepare, so that thousands of large
+// requests do not fill the memory. kFewestRequests is the number of requests that may always be
+// pending, whatever their size.
 constexpr size_t kMostRequestBytes = size_t{64} << 20;
 constexpr size_t kFewestRequests = 32;
 

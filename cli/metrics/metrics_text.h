@@ -24,14 +24,15 @@ class MetricsWriter {
   explicit MetricsWriter(MetricsFormat format) : format_(format) {}
 
   enum class Type { kGauge, kCounter };
-  // Begins a family, which is written with its first sample. The `name` of a counter has no
-  // "_total". `unit` is a suffix of `name`; empty if there is no unit.
+  // A family of metrics. The `name` of a counter has no "_total". `unit` is a suffix of `name`;
+  // empty if there is no unit.
   struct Family {
     const char* name;
     Type type;
     const char* unit;
     const char* help;  // one sentence, without backslashes and line breaks
   };
+  // Begins a family, which is written with its first sample.
   void Begin(const Family& family);
   // Adds a sample. `labels` and `more` are results of LabelsText; either may be empty.
   void Add(std::string_view labels, std::string_view more, double value);

@@ -35,8 +35,8 @@ struct LeadingOptions {
   OptionLayer options;
   size_t next = 0;  // index of the first word after the options and after "--"
 };
-// Reads the options from words[begin] up to "--" or the first word that is not an option. Errors of
-// this function and of ReadOptionsAndArguments are kUsage and do not name a help command.
+// Reads the options from words[begin] up to "--" or the first word that is not an option. Errors
+// of this function and of ReadOptionsAndArguments are kUsage and do not name a help command.
 Result<LeadingOptions> ReadLeadingOptions(const LinePart& part,
                                           const std::vector<std::string>& words, size_t begin);
 
@@ -45,8 +45,8 @@ struct OptionsAndArguments {
   OptionLayer options;
   std::vector<std::string> arguments;
 };
-// Reads all words from words[begin] as options and arguments in any order. All words after "--" are
-// arguments.
+// Reads all words from words[begin] as options and arguments in any order. All words after "--"
+// are arguments.
 Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
                                                     const std::vector<std::string>& words,
                                                     size_t begin);

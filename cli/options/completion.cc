@@ -114,7 +114,7 @@ std::vector<Completion::Word> CommandWords() {
   for (const CommandSpec& command : Commands()) {
     const std::string_view family = FamilyOf(command);
     if (family.empty() || (!words.empty() && words.back().text == family)) continue;
-    std::string help;  // the actions, if the command belongs to a family
+    std::string help;  // actions of the family; empty for a command without a family
     for (const CommandSpec* member : CommandsOf(family)) {
       help += (help.empty() ? "" : " | ") + std::string(ActionOf(*member));
     }

@@ -68,7 +68,7 @@ struct OptionTarget {
                          Words choice_words = nullptr)
       : read(reader), kind(value_kind), choices(choice_words) {}
 
-  Read read = nullptr;  // null if the option is refused
+  Read read = nullptr;  // reader of the value; null if the option is refused
   ValueKind kind = ValueKind::kText;
   Words choices = nullptr;  // returns the accepted words, for kChoice; otherwise null
 };
@@ -178,7 +178,7 @@ struct Example {
 // A command of dslaunch. Commands of one family share the first word, such as "hostfile write" and
 // "hostfile check".
 struct CommandSpec {
-  const char* name;          // empty for the launch of PROGRAM
+  const char* name;          // name such as "hostfile write"; empty for the launch of PROGRAM
   const char* help;          // description without a full stop
   const char* details = "";  // further lines of the help; may be empty
   std::vector<ArgumentSpec> arguments = {};
@@ -206,10 +206,10 @@ struct MeantCommand {
   std::string command;
   bool only_command = false;
 };
-// Returns the command that `word` most likely means, as typed after "dslaunch": "train" for trian,
-// "stop JOB" for kill; empty if no command is similar. `only_command` is set if `word` cannot be
-// meant as the name of a program, because no job runs a program of that name on all slots.
-// Precondition: `word` is not the name of a command.
+// Returns the command that `word` most likely means, as typed after "dslaunch": "train" for
+// trian, "stop JOB" for kill; empty if no command is similar. `only_command` is set if `word`
+// cannot be meant as the name of a program, because no job runs a program of that name on all
+// slots. Precondition: `word` is not the name of a command.
 MeantCommand FindMeantCommand(const std::string& word);
 
 // The result of FindOption.

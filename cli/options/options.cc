@@ -28,7 +28,7 @@ Error Usage(const std::string& what) { return UsageError(what, "dslaunch --help"
 
 // The file whose `launch` section supplies options.
 struct LaunchFileChoice {
-  std::string path;       // empty if no file is used
+  std::string path;       // path of the file; empty if no file is used
   bool is_named = false;  // whether the command line names the file
 };
 

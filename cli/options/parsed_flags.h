@@ -68,7 +68,7 @@ struct ParsedFlags {
   bool plan_memory = false;
   bool plan_pipeline = false;
   bool compare_precision = false;
-  std::string autotuning;  // "tune" or "run"; empty if not given
+  std::string autotuning;  // value of --autotuning, "tune" or "run"; empty if not given
 
   // Options of commands that are not launches.
   JobCommand job;
@@ -78,8 +78,9 @@ struct ParsedFlags {
   DataCommand data;
   RecipeCommand recipe;
   ManifestCommand manifest;
-  std::string completion;  // a shell (bash, zsh or fish), or "man" for the manual page
-  std::string help_topic;  // empty to list the topics
+  // Shell whose completion is printed (bash, zsh or fish), or "man" for the manual page.
+  std::string completion;
+  std::string help_topic;  // topic to print; empty to list the topics
   std::string help_action;
 };
 

@@ -35,7 +35,8 @@ std::string TimeLeft(double seconds) {
   return DurationText(1000 * static_cast<int64_t>(std::ceil(std::min(seconds, 1e9))));
 }
 
-// Returns the index of the part of the run that contains `step`.
+// Returns the index of the part that contains `step`, if the run is divided into kPlainParts equal
+// parts.
 int64_t PartOf(int64_t step, int64_t total_steps) {
   return static_cast<int64_t>(static_cast<double>(step) / static_cast<double>(total_steps) *
                               kPlainParts);

@@ -83,7 +83,8 @@ struct JobSummary {
   std::string job_id;
   bool is_local = false;  // whether all nodes are this machine
   std::vector<NodeSummary> nodes;
-  int num_nodes = 1;  // number of nodes; like world_size and workers, of the last attempt
+  // Number of nodes of the last attempt, to which world_size and workers refer too.
+  int num_nodes = 1;
   int world_size = 1;
   double duration_s = 0;  // time from the start of the ranks to the end of the job
   EndCause cause;

@@ -52,7 +52,7 @@ class Terminal {
 
   // Adds one or more lines and appends a newline. The next Flush writes them.
   void Out(std::string_view line) { AddLine(out_, line); }
-  // Adds a line of the stderr of a program.
+  // Adds a line that a program wrote to its stderr.
   void ErrLine(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
   // Adds a message of dslaunch to stderr after passing it through SanitizeMessage.
   void Err(std::string_view message);

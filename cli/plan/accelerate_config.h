@@ -21,7 +21,7 @@ inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;
 struct AccelerateConfig {
   std::string path;
   std::string text;
-  // Number of ranks on all machines; nullopt if the file has none.
+  // Number of ranks on all machines; nullopt if the file does not set it.
   std::optional<int> num_processes;
   std::optional<int> num_machines;
   bool chooses_gpus = false;  // whether the file has gpu_ids

@@ -231,7 +231,7 @@ const char* TaskName(TrainOptions::Task task) {
 struct KeyOption {
   const char* option;
   const char* key;
-  Json value;  // null if the option is not given
+  Json value;  // value for the key; null if the option is not given
 };
 
 std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string& cwd) {

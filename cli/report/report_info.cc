@@ -16,7 +16,7 @@ constexpr size_t kMaxCategories = 64;
 
 double Times(double number, double factor) { return std::isnan(number) ? number : number * factor; }
 
-// Returns an entry for each start of the rank.
+// Returns the files of a rank, one entry for each start of the rank.
 std::vector<const RankFiles*> StartsOf(const ReportData& data, uint32_t rank) {
   std::vector<const RankFiles*> starts;
   for (const RankFiles& files : data.ranks) {

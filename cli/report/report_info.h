@@ -38,9 +38,10 @@ struct JobPace {
 // Returns the pace of the last start in which a rank reported times; nullopt if no rank ever did.
 std::optional<JobPace> PaceOf(const ReportData& data);
 
-// Returns a number of rank 0 over the steps, with a piece for each start of the job, sorted by
-// step. Omits missing values.
+// The values of a number over the steps: a piece for each start of the job, sorted by step, without
+// missing values.
 using Pieces = std::vector<std::vector<PlotPoint>>;
+// Returns the values of a number of rank 0.
 Pieces PiecesOf(const ReportData& data, double MetricsPoint::*number);
 // Returns a number of the given rank in the form of PiecesOf.
 Pieces PiecesOf(const ReportData& data, uint32_t rank, double MetricsPoint::*number);
@@ -76,7 +77,7 @@ struct CommunicationInfo {
     double hidden_s = 0;
   };
   std::vector<Rank> ranks;
-  double total_s = 0;  // mean over the ranks, in seconds per step
+  double total_s = 0;  // mean communication time of the ranks, in seconds per step
   double hidden_s = 0;
   double step_s = kNotRecorded;
   // Kinds of communication, the slowest kind first. Values are means over the ranks, per step.

@@ -43,9 +43,9 @@ struct RankStreams {
 // directly.
 enum class ProgramForm {
   kAuto,
-  kModule,  // --module: python -m PROGRAM
-  kPlain,   // --no_python: directly, whatever the name
-  kPath,    // --run_path: by the running interpreter's runpy, which keeps sys.argv[0] as given
+  kModule,  // --module: run as python -m PROGRAM
+  kPlain,   // --no_python: run directly, whatever the name
+  kPath,    // --run_path: run by the running interpreter's runpy, which keeps sys.argv[0] as given
 };
 
 // The devices that --nproc_per_node counts if its value is not a number.
@@ -256,7 +256,7 @@ struct LaunchOptions {
   bool save_pid = false;  // whether to write DeepSpeed's /tmp/PID.deepspeed
   ShownRanks shown_ranks;
   RankStreams log_only;   // streams that are not shown even if `shown_ranks` has the rank
-  std::string log_dir;    // empty for the user's state folder on each node
+  std::string log_dir;    // folder of the log files; empty for the user's state folder on each node
   int log_max_mb = 1024;  // limit of each log file; 0 for no limit
   bool json = false;      // whether to print the closing block as JSON on stdout too
   // Destinations of metrics while the job runs (cli/metrics); empty or 0 if not requested.
@@ -273,13 +273,14 @@ struct LaunchOptions {
   int64_t health_timeout_ms = 30'000;
   int64_t gpu_free_timeout_ms = 60'000;  // longest wait for GPUs that other programs use
 
-  std::optional<int> max_restarts;   // nullopt if MakePolicy chooses
+  std::optional<int> max_restarts;   // limit of restarts; nullopt if MakePolicy chooses the limit
   int64_t memory_checkpoint = 0;     // steps between copies in memory; 0 to give ranks no memory
   int64_t restart_delay_ms = 1'000;  // pause before a restart; at most kMaxRestartDelayMs
   OnJoin on_join = OnJoin::kNextRestart;
-  std::vector<RestartOn> restart_on;  // empty to restart after any failure
+  // Failures after which the job restarts; empty for all failures.
+  std::vector<RestartOn> restart_on;
   OnHang on_hang = OnHang::kReport;
-  int64_t hang_ms = 60'000;  // time without a step; 0 to detect no hangs
+  int64_t hang_ms = 60'000;  // time without a step that counts as a hang; 0 to detect no hangs
   // Time without a sign of life, before and after the ranks have exchanged bytes; 0 to detect
   // nothing.
   int64_t setup_hang_ms = 1'800'000;
@@ -289,8 +290,9 @@ struct LaunchOptions {
   int64_t dead_ms = 6'000;     // silence after which a node counts as lost; must exceed suspect_ms
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
-  std::optional<bool> stdin_to_rank_0;  // nullopt if PlanStdin chooses
-  bool pty = false;                     // whether rank 0 gets a terminal as its stdin and output
+  // Whether rank 0 reads this command's stdin; nullopt if PlanStdin decides.
+  std::optional<bool> stdin_to_rank_0;
+  bool pty = false;     // whether rank 0 gets a terminal as its stdin and output
   int stop_signal = 0;  // signal sent to ranks first; 0 for SIGINT on Ctrl-C, else SIGTERM
   // Time limit of a program; 0 for no limit. TrainOptions has the limit of the trainer.
   int64_t time_limit_ms = 0;

@@ -138,7 +138,7 @@ std::vector<int64_t> PipelineSizes(const TuneProblem& problem) {
   return sizes;
 }
 
-// Returns the rows, in the order of Axis.
+// Returns the rows of all axes, in the order of Axis.
 const std::array<AxisRow, kAxisCount>& AxisTable() {
   static const std::array<AxisRow, kAxisCount> kRows = {{
       {"micro_batch", "micro-batch", false, 0, MicroBatches, AddMicroBatch, MicroBatchCell,

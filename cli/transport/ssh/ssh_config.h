@@ -15,9 +15,9 @@ namespace dslaunch {
 
 // A host through which a ProxyJump leads.
 struct SshHop {
-  std::string user;  // empty to use the user of ssh_config
+  std::string user;  // user on the host; empty to use the user of ssh_config
   std::string host;
-  int port = 0;  // 0 to use the port of ssh_config
+  int port = 0;  // port of the host; 0 to use the port of ssh_config
 
   bool operator==(const SshHop&) const = default;
 };
@@ -38,7 +38,7 @@ struct SshConfig {
   HostKeyPolicy strict_host_key_checking = HostKeyPolicy::kAsk;
   std::vector<std::string> user_known_hosts;
   std::vector<std::string> global_known_hosts;
-  std::string host_key_alias;  // empty if not configured
+  std::string host_key_alias;  // value of HostKeyAlias; empty if not configured
   // Limit for each connection, in addition to dslaunch's own limit; nullopt if not configured.
   std::optional<milliseconds> connect_timeout;
   int address_family = 0;  // AF_UNSPEC, AF_INET or AF_INET6

@@ -158,9 +158,9 @@ class SshSession {
   Result<void> Handshake();
   Error HandshakeError() const;
   bool WasTurnedAway() const;
-  Deadline By() const;           // deadline_, extended by grants
-  Deadline ConnectBy() const;    // deadline of By(), limited by ssh_config's ConnectTimeout
-  std::string GateName() const;  // name of the sshd under which LoginGate counts logins
+  Deadline By() const;           // returns deadline_ extended by the granted waits
+  Deadline ConnectBy() const;    // returns By(), limited by ssh_config's ConnectTimeout
+  std::string GateName() const;  // returns the name of the sshd under which LoginGate counts logins
 
   // Connects through the hosts of ProxyJump (ssh_session_hops.cc).
   Result<void> ReachThroughHops();
