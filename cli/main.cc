@@ -110,8 +110,8 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   choice.ssh = std::move(ssh);
   choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
   choice.ssh_command = options.ssh_command;
-  // SSH needs two groups too, because its streams are resumed only if some connections of the job
-  // survive.
+  // SSH streams are resumed only if some connections of the job survive, so SSH needs two groups
+  // too.
   const bool has_two_groups = may_restart || plan.launcher == Launcher::kSsh;
   choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, has_two_groups);
   choice.network_interface = options.network_interface;
@@ -214,7 +214,7 @@ Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arg
                "cannot start " + command.front() + ": " + std::strerror(failed)};
 }
 
-// Deletes the file `path` at the end of its scope; an empty path means no file.
+// A file that is deleted at the end of this object's scope; an empty path means no file.
 struct OwnFile {
   std::string path;
   ~OwnFile() {
@@ -336,8 +336,8 @@ int RunSession(SessionOptions session, std::shared_ptr<Transport> transport,
   record.exit_code = launch->Run();
   if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->final_status());
   const bool detached = launch->detached();
-  // The session is not destroyed, because the process ends now and closing connections one by one
-  // would only cost time.
+  // The process ends now, and closing connections one by one would only cost time, so the session
+  // is not destroyed.
   (void)launch.release();
   const std::string removed = RemoveOldRecords(jobs_folder);
   if (!removed.empty() && options.log_level >= LogLevel::kInfo)
@@ -579,8 +579,8 @@ int main(int argc, char** argv) {
   // Use a single heap for all threads. Otherwise login threads would get separate heaps, of which
   // each running node keeps parts in use: 30 KB per node.
   mallopt(M_ARENA_MAX, 1);
-  // Turn off Debian's abseil's graph of the order in which gRPC's locks are acquired, because the
-  // graph takes 8 KB per node.
+  // Debian's abseil keeps a graph of the order in which gRPC's locks are acquired, which takes 8 KB
+  // per node, so the graph is turned off.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int exit_code = dslaunch::Main(argc, argv);
   dslaunch::RestoreTerminal();

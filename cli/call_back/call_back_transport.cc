@@ -320,7 +320,7 @@ Result<CallBackTransport::Place> CallBackTransport::Join(const NodeTarget& targe
   }
   has_joined_[index] = true;
   Place place{common_, index};
-  // The run is released here, because the links keep the shared state alive.
+  // The links keep the shared state alive, so the run is released here once all nodes have joined.
   if (std::ranges::count(has_joined_, false) == 0) common_ = nullptr;
   return place;
 }

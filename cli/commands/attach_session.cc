@@ -120,7 +120,7 @@ void AttachSession::Open(size_t index) {
   Node& node = nodes_[index];
   if (node.stream) old_streams_.push_back(std::move(node.stream));
   NodeStream::Handlers handlers;
-  // The handlers own the request, because gRPC reads it when the call starts.
+  // gRPC reads the request when the call starts, so the handlers own the request.
   auto request = std::make_shared<pb::AttachRequest>();
   handlers.start = [this, index, request](const std::shared_ptr<grpc::Channel>& channel,
                                           grpc::ClientContext* context,

@@ -24,8 +24,8 @@ constexpr uint64_t kGpuIsUsedBytes = uint64_t{1} << 30;
 // network adapter.
 constexpr uint64_t kLowLockedBytes = 64 << 20;
 constexpr int64_t kSkewUs = 1'000'000;
-// Certificates are valid from a day before their issue, so a larger difference of clocks makes them
-// invalid.
+// Least difference of clocks that is fatal, in microseconds. Certificates are valid from a day
+// before their issue, so a larger difference makes them invalid.
 constexpr int64_t kFatalSkewUs = int64_t{23} * 3600 * 1'000'000;
 
 // Numbers of file descriptors: of the agent itself, of the agent for each rank, and of a rank for
@@ -432,7 +432,7 @@ class Diagnosis {
   }
 
   void CheckCwd() {
-    // The check of the program has already covered the program's folder.
+    // The check of a program that was found also covers its folder, so no further check is needed.
     if (node_->report->has_found_program()) return;
     const pb::MarkedFolder* const cwd = FolderOf(*node_, pb::MarkedFolder::CWD);
     if (cwd == nullptr || cwd->trouble().empty()) return;

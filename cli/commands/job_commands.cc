@@ -423,7 +423,7 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
 Result<int> Report(const JobCommand& command, const JobView& view, const AgentBinary& agent,
                    Terminal& terminal) {
   const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
-  // Check the file first, so that nodes do not send data that cannot be written.
+  // If the file exists, the data of the nodes cannot be written, so the file is checked first.
   if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileInTheWay(path);
   CollectedFiles collected = CollectRankFiles(view.record, agent, kCollectTimeout);
   for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);

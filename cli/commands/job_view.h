@@ -77,10 +77,11 @@ std::string StepText(const JobView& view);
 // known.
 std::string CopyText(const JobView& view, int64_t now_unix_ms);
 
-// Returns a header and a line for each job, each followed by a newline. Commands are cut so that
-// lines fit `width` columns (0 for no limit), but at least kLeastCommandColumns of each command are
-// shown.
+// Least number of columns in which JobTable shows a command.
 inline constexpr size_t kLeastCommandColumns = 20;
+// Returns a header and a line for each job, each followed by a newline. Commands are cut so that
+// lines fit `width` columns (0 for no limit), but at least kLeastCommandColumns of each command
+// are shown.
 std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, size_t width);
 
 // Returns the jobs as a JSON array of objects, with a newline at the end.

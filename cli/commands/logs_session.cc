@@ -41,7 +41,7 @@ int LogsSession::Run() {
 }
 
 void LogsSession::Open(size_t index) {
-  // The handlers own the request, because gRPC reads it when the call starts.
+  // gRPC reads the request when the call starts, so the handlers own the request.
   auto request = std::make_shared<pb::ReadRequest>();
   *request->mutable_place() = PlaceOf(record_, index);
   request->set_all(command_.shown_ranks.all);

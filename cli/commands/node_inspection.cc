@@ -61,7 +61,8 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
   choice.exec_command = way.exec_command;
   choice.ssh = way.ssh;
   choice.slurm_shares = way.slurm_shares;
-  // Request a share explicitly, because otherwise srun would allocate all resources of the job.
+  // Without an explicit share, srun would allocate all resources of the job, so a share without
+  // GPUs is requested.
   if (choice.slurm_shares.empty())
     choice.slurm_shares[way.target.host] = {way.target.component, 0, "none"};
   DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(choice, agent, role));

@@ -33,7 +33,7 @@ namespace dslaunch {
 inline constexpr milliseconds kConnectTimeout(20'000);
 inline constexpr milliseconds kLeaveTimeout(3'000);
 
-// Describes how to reach a node.
+// A way to reach a node.
 struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;

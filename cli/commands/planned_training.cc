@@ -54,7 +54,7 @@ int EngineNumber(const Json& recipe, const char* section, const char* key, int o
   return value.is_number_integer() ? value.get<int>() : otherwise;
 }
 
-// Describes how the recipe's engine divides the ranks.
+// The layout in which the recipe's engine divides the ranks.
 struct EngineLayout {
   int stages = 1;
   int tensor = 1;  // number of ranks that divide each layer

@@ -113,7 +113,7 @@ void TopSession::Open(size_t index) {
   Node& node = nodes_[index];
   if (node.stream) old_streams_.push_back(std::move(node.stream));
   NodeStream::Handlers handlers;
-  // The handlers own the request, because gRPC reads it when the call starts.
+  // gRPC reads the request when the call starts, so the handlers own the request.
   auto request = std::make_shared<pb::AttachRequest>();
   request->mutable_samples()->set_every_ms(static_cast<uint32_t>(every_.count()));
   request->mutable_samples()->set_last_lines(true);
@@ -219,7 +219,8 @@ void TopSession::AwaitKey() {
                         Act(OnKey(view_, *key, table_, terminal_->rows()));
                         if (loop_.stopped()) return;
                       }
-                      // A terminal that is readable without a key was closed, so the session ends.
+                      // stdin that is readable without a key belongs to a closed terminal, so the
+                      // session ends.
                       if (!any && ::isatty(STDIN_FILENO) == 0) return loop_.stop();
                       Draw();
                       AwaitKey();

@@ -65,8 +65,7 @@ Result<std::unique_ptr<Transport>> MakeCallBackRelays(const TransportChoice& cho
   RelayTransport::Options options;
   options.agent = agent;
   options.role = role;
-  // The relay finds the program by PATH on its own node, because the program's path may differ
-  // there.
+  // The program's path may differ on the relay's node, so the relay finds the program by PATH.
   LauncherProgram from_relay = to_relays.program;
   from_relay.words.front() = choice.exec_command.front();
   options.from_relay = std::make_shared<LauncherNodeCommand>(std::move(from_relay));

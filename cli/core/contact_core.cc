@@ -38,8 +38,8 @@ void ContactCore::OnRenewTimer(Clock::time_point now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const SessionNodes::Node& node = nodes_[i];
     if (!node.is_reached || node.goodbye_said) continue;
-    // A silent node may still receive messages. It gets no renewal, because its lease must not
-    // outlast the session's wait for its end.
+    // A silent node may still receive messages. The session waits only for a limited time for the
+    // node's end, so the node gets no renewal that would extend its lease.
     if (!node.is_preparing && IsSilent(i, now)) continue;
     out_.Do(
         action::Renew{i, peers_[i].last_seen_us, node.is_preparing ? dead_after() : kCallTimeout});

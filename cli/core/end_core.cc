@@ -57,7 +57,7 @@ void EndCore::Detach() {
   }
 }
 
-// If one node cannot be detached, the job ends, because that node would still need this front end.
+// A node that cannot be detached would still need this front end, so the job ends.
 void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
   --detaches_pending_;
   if (!result.ok() && std::exchange(detaching_, false)) {

@@ -69,12 +69,12 @@ class JobState {
   int world_size() const { return world_size_; }   // number of ranks of the newest attempt
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
-  // Lists the ranks of the newest attempt in ascending order: the ranks that succeeded, and the
-  // ranks that still run.
+  // The ranks that succeeded and the ranks that still run, in ascending order.
   struct RankProgress {
     std::vector<int> succeeded;
     std::vector<int> running;
   };
+  // Returns the progress of the ranks of the newest attempt.
   RankProgress Progress() const;
   // Returns the ends of workers by rank and attempt, for the kNewestAttempts newest attempts of
   // each rank.

@@ -62,7 +62,7 @@ struct JobEnd {
   std::vector<std::string> remarks;
 };
 
-// Describes how a session ended.
+// The result of a session.
 struct SessionEnd {
   enum class Kind {
     kNotStarted,   // a node could not be reached or prepared

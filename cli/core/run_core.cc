@@ -143,8 +143,8 @@ void RunCore::OnKept(size_t index) {
 
 void RunCore::Reconnect(size_t index) {
   if (!job_.restartable() || job_.ending() || end_.connecting_stopped()) return;
-  // The new agent of the host would open an empty rendezvous. The session reconnects once another
-  // node hosts the rendezvous.
+  // The new agent of the host would open an empty rendezvous, so the session reconnects only once
+  // another node hosts the rendezvous.
   if (index == requests_.host() || std::exchange(peers_[index].is_tried, true)) return;
   out_.Log(LogLevel::kDebug, nodes_.names()[index] + " is retried until it is reachable");
   Connect(index);
@@ -162,8 +162,8 @@ bool RunCore::OnConnected(size_t index, Result<NodeAddresses> addresses) {
     return false;
   }
   peers_[index].is_tried = false;
-  // The node may have become the host after this attempt to reach it began, because its last
-  // messages arrived after its connection had ended.
+  // The node's last messages arrived after its connection had ended, so the node may have become
+  // the host after this attempt to reach it began.
   if (index == requests_.host()) {
     out_.Do(action::Abort{index, "it is not needed before another node hosts the rendezvous"});
     return false;

@@ -113,8 +113,8 @@ Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
 
 Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, FindHosts(command));
-  // Check the output file before the nodes are asked, because an existing file makes their answers
-  // useless.
+  // If the output file exists, the nodes' answers would be useless, so the file is checked before
+  // the nodes are asked.
   if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
     return FileInTheWay(command.output);
   DSL_TRY_ASSIGN(std::vector<AskedHost> asked, AskHosts(hosts, command));

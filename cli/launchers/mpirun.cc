@@ -7,9 +7,8 @@ std::vector<std::string> MpirunCommand(const LauncherProgram& program,
                                        const std::vector<NodeTarget>& nodes,
                                        const std::string& script) {
   std::vector<std::string> words = program.words;
-  // An agent that ends must not end the other agents, because dslaunch decides how the job
-  // continues. Open MPI 4 and 5 have different names for this setting, and each ignores the name of
-  // the other.
+  // dslaunch decides how the job continues, so an agent that ends must not end the other agents.
+  // Open MPI 4 and 5 have different names for this setting, and each ignores the name of the other.
   for (const char* name : {"orte_abort_on_non_zero_status", "prte_abort_on_non_zero_status"})
     words.insert(words.end(), {"--mca", name, "0"});
   words.insert(words.end(), {"--stdin", "none", "--bind-to", "none", "--enable-recovery",

@@ -12,8 +12,8 @@ std::vector<std::string> PdshCommand(const LauncherProgram& program,
                                      const std::vector<NodeTarget>& nodes,
                                      const std::string& script) {
   std::vector<std::string> words = program.words;
-  // pdsh replaces %n by a host's index, and reads %% as %. The fan-out (-f) is the number of nodes,
-  // so that all agents start at once, because none of them ends early.
+  // pdsh replaces %n by a host's index, and reads %% as %. No agent ends early, so the fan-out (-f)
+  // is the number of nodes and all agents start at once.
   words.insert(words.end(), {"-N", "-S", "-f", std::to_string(nodes.size()), "-w",
                              JoinedHosts(nodes, /*with_user=*/true),
                              Substitute(Substitute(script, {{"%", "%%"}}), {{kPlace, "%n"}})});

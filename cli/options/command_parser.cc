@@ -51,8 +51,8 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   std::replace(bare.begin(), bare.end(), '-', '_');
   for (const LinePart::Other& other : part.others) {
     const std::string typed = SplitName(other.table, word).first;
-    // A name with one dash and several letters is not short: "-hostfile" is not -h with the value
-    // "ostfile".
+    // A word with one dash and several letters is not split into a short option and a value:
+    // "-hostfile" is not -h with the value "ostfile".
     if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2])) break;
     const FoundOption found = FindOption(other.table, typed);
     if (found.spec == nullptr && found.candidates.empty()) continue;

@@ -142,8 +142,7 @@ std::vector<Completion::Word> WordsOf(Offers offers, const CompletionSources& so
   return {};
 }
 
-// Describes the candidates for a value: choices, the words of `offers` (each followed by `end`),
-// and paths.
+// The candidates for a value: choices, the words of `offers` (each followed by `end`), and paths.
 struct Value {
   std::vector<std::string> choices;
   Offers offers;

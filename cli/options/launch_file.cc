@@ -100,8 +100,7 @@ Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const st
     return BadInput(given.name + " " + spec.needs_trust + remedy + "; give " +
                     std::string(NameOf(spec)) + " there, or " + named);
   }
-  // A NAME without a value is accepted, because it copies the value from dslaunch's own
-  // environment.
+  // A NAME without a value copies the value from dslaunch's own environment, so it is accepted.
   const size_t equals = given.text.find('=');
   if (NameOf(spec) != "--env" || equals == std::string::npos) return {};
   const std::string variable = given.text.substr(0, equals);

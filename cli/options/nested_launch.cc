@@ -171,7 +171,7 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& giv
   const std::optional<LauncherUse> use = FindLauncher(argv);
   if (!use) return std::optional<NestedLaunch>();
   OptionLayer options = given;
-  // These options are removed, because they apply to the launcher, not to the launcher's program.
+  // These options apply to the launcher, not to the launcher's program, so they are removed.
   for (const char* form : {"--module", "--no_python"}) Remove(options, form);
   const auto launcher = std::ranges::find(kReplaceable, use->kind, &Replaceable::kind);
   if (launcher == std::end(kReplaceable) || use->is_wrapped) return Refusal(*use, argv, options);

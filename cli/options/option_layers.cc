@@ -114,8 +114,7 @@ Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
     for (const auto& [spec, values] : layers[i].values) {
       const auto [known, is_new] = merged.try_emplace(spec, Counting{values, i});
       if (is_new || !spec->repeatable) continue;
-      // The values of the higher layer are last, because the last entry counts if a name occurs
-      // twice.
+      // If a name occurs twice, the last entry counts, so the values of the higher layer are last.
       std::vector<FlagValue>& all = known->second.values;
       all.insert(all.begin(), values.begin(), values.end());
     }

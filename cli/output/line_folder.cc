@@ -24,7 +24,7 @@ void LineFolder::Add(TimePoint now, int rank, bool is_stderr, std::string_view t
   held.members.push_back({rank, chain.first + chain.held.size()});
   held_bytes_ += sizeof held.members[0];
   chain.held.push_back(&held);
-  // A line of all ranks is complete, so no rank can add itself to an earlier line, and the line is
+  // Once all ranks have written a line, no rank can add itself to an earlier line, so the line is
   // output now.
   if (held.members.size() >= num_ranks_) Emit(held, sink);
   while (held_bytes_ > kMaxBytes) Emit(held_.front(), sink);

@@ -99,7 +99,8 @@ std::string ProgressView::Line(int columns) const {
       static_cast<double>(status_.step) / static_cast<double>(status_.total_steps), 0.0, 1.0);
   char percent[16];
   std::snprintf(percent, sizeof percent, " %3.0f%%", std::floor(done * 100));
-  // The last column stays free, as in FitToWidth, because writing there makes some terminals wrap.
+  // Writing to the last column makes some terminals wrap, so this column stays free, as in
+  // FitToWidth.
   const int room = columns - 1 - static_cast<int>(Text().size() + sizeof "  []" - 1) - 5;
   if (room < kLeastBar) return Text();
   const auto width = static_cast<size_t>(std::min(room, kMostBar));

@@ -116,8 +116,9 @@ std::string FirstCauseText(const JobSummary& summary);
 // signal are listed as tolerated losses. Output of ranks is sanitized for a terminal.
 std::string SummaryText(const JobSummary& summary);
 
-// Returns the last lines of a rank's output that are worth showing, at most `most`.
+// Default limit of the lines that LastLines returns.
 inline constexpr size_t kMaxLastLines = 50;
+// Returns the last lines of a rank's output that are worth showing, at most `most`.
 std::vector<std::string_view> LastLines(std::string_view text, size_t most = kMaxLastLines);
 
 }  // namespace dslaunch

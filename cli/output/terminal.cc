@@ -95,8 +95,8 @@ void Terminal::Open(Stream& stream, int fd) {
   if (::fstat(fd, &status) != 0) {
     stream.dead = true;
   } else if (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode)) {
-    // Open the file again, because O_NONBLOCK on the given descriptor would affect every process
-    // that shares it, such as the user's shell.
+    // O_NONBLOCK on the given descriptor would affect every process that shares it, such as the
+    // user's shell, so the file is opened again.
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     stream.own.Reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   }
@@ -204,8 +204,8 @@ void Terminal::Write(Stream& stream) {
     }
   }
   if (stream.dead) stream.taken = stream.text.size();
-  // Erase the written part only when at least half is written, because moving the rest after each
-  // write would cost more than the writes.
+  // Moving the rest after each write would cost more than the writes, so the written part is erased
+  // only when at least half is written.
   if (stream.taken >= stream.Pending()) {
     stream.text.erase(0, stream.taken);
     stream.taken = 0;

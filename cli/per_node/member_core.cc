@@ -326,8 +326,8 @@ void MemberCore::Interrupt(int signal_number, Clock::time_point now) {
   Disconnected("interrupted", now);
 }
 
-// Only SIGTERM lets a node leave, because clusters send it to take a machine away, while Ctrl-C
-// means that the user wants to end the job.
+// Clusters send SIGTERM to take a machine away, while Ctrl-C means that the user wants to end the
+// job. So only SIGTERM lets a node leave.
 bool MemberCore::MayLeave(int signal_number) const {
   return signal_number == SIGTERM && options_.request.min_nodes() < options_.request.max_nodes() &&
          agent_ && agent_->started && !agent_->ending && !job_ended_;

@@ -33,8 +33,8 @@ void NodeZeroDial::Start() {
     asio::error_code ignored;
     socket_.close(ignored);
   });
-  // Resolve the name on a separate thread, because asio's resolver would keep the loop from being
-  // destroyed until a name server answers.
+  // asio's resolver would keep the loop from being destroyed until a name server answers, so the
+  // name is resolved on a separate thread.
   std::thread([this, poster = poster_, number, host = host_, port = port_] {
     asio::io_context unused;
     asio::error_code error;

@@ -104,8 +104,8 @@ Result<std::string> ShareToken(const std::string& folder, const std::string& nam
   std::array<char, kMinTokenBytes> bits;
   if (!FillRandom(bits)) return fail(errno);
   std::string token = ToHex({bits.data(), bits.size()});
-  // The file is complete before it gets its name. Only one command can create the name, because
-  // link(2) is atomic on network file systems.
+  // The file is complete before it gets its name. link(2) is atomic on network file systems, so
+  // only one command can create the name.
   const std::string unnamed = name + "." + token.substr(0, 16);
   const UniqueFd file(
       ::openat(place.get(), unnamed.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

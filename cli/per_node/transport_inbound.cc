@@ -20,8 +20,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kRequestLimit(5'000);  // limit for the arrival of a connection's request
-// Limit of connections without a request. It may be low, because a node sends its request in its
-// first packet.
+// Limit of connections without a request. A node sends its request in its first packet, so the
+// limit may be low.
 constexpr size_t kMaxAsking = 32;
 constexpr size_t kMaxRefusalsLogged = 20;
 // Pause before the next accept after no descriptor was free.

@@ -96,8 +96,8 @@ Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::stri
 }
 
 std::optional<BatchNodes> ReadBatchNodes(const GetVariable& getenv, const ReadTextAt& read) {
-  // Ignore the list in a process that mpirun or dslaunch started, because otherwise each of these
-  // processes would start the whole job.
+  // Each process that mpirun or dslaunch started would start the whole job, so the list is ignored
+  // in such a process.
   for (const char* of_many : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "DSLAUNCH_JOB_ID"}) {
     if (IsSet(getenv, of_many)) return std::nullopt;
   }

@@ -59,8 +59,8 @@ void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
 void AddCarried(const ProgramInfo& info, const CarriedEnvironment& carried, Variables& variables) {
   for (const auto& [name, value] : carried.variables) Add(variables, name, value);
   const char* python_path = FindIn(info.environment, kPythonPath);
-  // An empty PYTHONPATH is not appended, because Python would read the empty element as its current
-  // folder.
+  // Python would read an empty element as its current folder, so an empty PYTHONPATH is not
+  // appended.
   const bool more = python_path != nullptr && *python_path != '\0';
   Add(variables, kPythonPath, more ? info.cwd + ":" + python_path : info.cwd);
 }

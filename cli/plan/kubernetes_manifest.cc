@@ -80,10 +80,10 @@ OrderedJson Container(const KubernetesJob& job) {
 
 OrderedJson Pod(const KubernetesJob& job) {
   OrderedJson pod = {{"restartPolicy", "Never"}, {"terminationGracePeriodSeconds", job.grace_s}};
-  // Only a Job needs a subdomain, because a JobSet creates its own service.
+  // A JobSet creates its own service, so only a Job needs a subdomain.
   if (job.kind == KubernetesJob::Kind::kJob) pod["subdomain"] = job.name;
   pod["containers"] = OrderedJson::array({Container(job)});
-  // The mode is 0400, because dslaunch refuses a token that other users may read.
+  // dslaunch refuses a token that other users may read, so the mode is 0400.
   pod["volumes"] = {
       {{"name", "token"}, {"secret", {{"secretName", TokenName(job)}, {"defaultMode", 0400}}}},
       {{"name", "shared-memory"}, {"emptyDir", {{"medium", "Memory"}}}}};
@@ -120,8 +120,8 @@ OrderedJson JobSet(const KubernetesJob& job) {
            {{"network",
              {{"enableDNSHostnames", true},
               {"subdomain", job.name},
-              // The addresses are published early, because the other pods resolve node 0 before it
-              // is ready.
+              // The other pods resolve node 0 before it is ready, so the addresses are published
+              // early.
               {"publishNotReadyAddresses", true}}},
             {"failurePolicy",
              {{"maxRestarts", job.restarts}, {"rules", OrderedJson::array({std::move(final)})}}},

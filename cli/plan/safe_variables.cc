@@ -11,9 +11,10 @@
 namespace dslaunch {
 namespace {
 
-// Lists whole names instead of prefixes, because families such as OMP_, NCCL_ and TORCH_ also have
-// variables that name libraries, folders of compiled code or files (OMP_TOOL_LIBRARIES,
-// NCCL_NET_PLUGIN, TORCH_EXTENSIONS_DIR, TORCH_LOGS, which imports modules). Sorted.
+// Names of variables that are known to be harmless, sorted. Whole names are listed instead of
+// prefixes, because families such as OMP_, NCCL_ and TORCH_ also have variables that name
+// libraries, folders of compiled code or files (OMP_TOOL_LIBRARIES, NCCL_NET_PLUGIN,
+// TORCH_EXTENSIONS_DIR, TORCH_LOGS, which imports modules).
 constexpr std::string_view kSafe[] = {"ASCEND_RT_VISIBLE_DEVICES",
                                       "BLIS_NUM_THREADS",
                                       "CCL_KVS_IFACE",
@@ -222,7 +223,8 @@ bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
   }
   const std::string name = fs::path(program).filename().string();
   if (name == "sh" || name == "bash") return IsFileIn(folder, ScriptOfShell(options.program));
-  // Without a slash, a program is looked up in PATH, but a Python script is not.
+  // A name without a slash is looked up in PATH unless it is a Python script, so only a path or a
+  // script can be in the folder.
   return (program.find('/') != std::string::npos || program.ends_with(".py")) &&
          IsFileIn(folder, program);
 }

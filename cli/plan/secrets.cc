@@ -25,7 +25,7 @@ constexpr std::string_view kSecretLastWords[] = {  // last words of a name
     "token",  "key",     "pass",   "pgpass", "dbpass",    "pwd", "auth", "authorization",
     "bearer", "creds",   "cookie", "jwt",    "pat",       "sas", "dsn",  "otp",
     "pin",    "secrets", "cred",   "sig",    "signature", "pw"};
-// A name with one of these last words does not indicate a secret, but its place or size.
+// A name with one of these last words indicates a place or a size instead of a secret.
 constexpr std::string_view kHarmlessLastWords[] = {  // last words of a name
     "file",   "path",  "dir",  "folder", "name",  "size", "len",
     "length", "count", "type", "column", "index", "fd"};

@@ -14,10 +14,11 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxTextFileBytes = 1u << 20;
 
+// Longest path of a key whose place is recorded.
+inline constexpr size_t kMaxPlacedPathBytes = 256;
 // The places ("line:column") of a document's keys, by path, such as "launch.env" or
 // "engine.optimizer.param_groups[0].lr". Contains only paths of up to kMaxPlacedPathBytes. Keys
 // inside an expanded alias have no places.
-inline constexpr size_t kMaxPlacedPathBytes = 256;
 using KeyPlaces = std::map<std::string, std::string>;
 
 // How plain scalars are converted. kTyped: by type, as in YAML 1.2's core schema. kText: to

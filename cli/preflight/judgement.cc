@@ -103,8 +103,8 @@ void KeepBest(std::vector<Figure>& figures, const std::vector<Figure>& measured)
       figures.push_back(one);
       continue;
     }
-    // The smaller estimate of starvation is kept, because starvation is the least certain part of a
-    // bad value.
+    // Starvation is the least certain part of a bad value, so the smaller estimate of starvation is
+    // kept.
     if (IsBetter(one.kind, one.value, same->value))
       *same = one;
     else if (one.starved < same->starved)

@@ -163,7 +163,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     if (!std::exchange(has_dropped_, true)) RemoveHold();
   }
 
-  // Released last, because its owner may wait for the call.
+  // The owner of this object may wait for the call, so this member is released last.
   const std::shared_ptr<const void> counted_;
   const std::string where_;  // location of the program for messages, such as " on node1"
   const std::shared_ptr<asio::io_context> loop_;

@@ -12,8 +12,8 @@
 namespace dslaunch {
 
 // A rank is a straggler if its own work takes longer than the work of the median rank by more than
-// the fraction kStragglerSlower, and takes at least kLeastStragglerS seconds, because process
-// scheduling explains the differences between shorter steps.
+// the fraction kStragglerSlower, and takes at least kLeastStragglerS seconds. Process scheduling
+// explains the differences between shorter steps.
 inline constexpr double kStragglerSlower = 0.1;
 inline constexpr double kLeastStragglerS = 0.02;
 

@@ -87,7 +87,8 @@ Json OneNumberSection(const ReportData& data, const std::string& id, const std::
   }
   const std::string lead = "Up to " + ShortNumber(most) + ", at last " +
                            ShortNumber(plot.lines.front().pieces.back().back().second) + ".";
-  // A third of the width leaves room for the card of the loss scale, if it is shown.
+  // If the card of the loss scale is shown, this card takes a third of the width to leave room for
+  // it.
   return Card(id, heading, lead, {PlotPart(plot)},
               IsLossScaled(data) ? Width::kThird : Width::kHalf);
 }
@@ -120,7 +121,7 @@ Json LossSection(const ReportData& data) {
 Json AccuracySection(const ReportData& data) {
   Plot plot;
   AddEvaluations(data, &EvalPoint::accuracy, "Accuracy", plot);
-  // A single value needs no plot, because the tile shows it.
+  // The tile shows a single value, so a plot needs at least two.
   if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return nullptr;
   plot.title = "Accuracy by step";
   plot.marks = MarksOf(data);

@@ -70,7 +70,8 @@ void EventReader::Cancel() {
 
 void EventReader::Handle() {
   if (handlers_.holding) handlers_.holding();
-  const std::shared_ptr<pb::NodeEvent> event = event_;  // a copy, because a handler may call LetGo
+  // A copy of the pointer, because a handler may call LetGo.
+  const std::shared_ptr<pb::NodeEvent> event = event_;
   const Result<EventGate::Verdict> verdict = gate_.OnEvent(*event, Clock::now());
   if (!verdict.ok()) return Break(verdict.error().message);
   if (event->has_log() && !let_go_) return HandleLog(event);

@@ -68,7 +68,8 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   const StartFn start_;  // destroyed after the context, which the call uses
   EventGate gate_;
   grpc::ClientContext context_;
-  // Shared with output that is still being handled, because LetGo does not wait for its handler.
+  // LetGo does not wait for the handler of output, so the event is shared with output that is still
+  // being handled.
   std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
   std::shared_ptr<EventReader> self_;  // keeps this object alive until OnDone
   // These members are used on the loop's thread. While an event is handled, no read is pending, and

@@ -25,7 +25,8 @@ void NodeConnector::Connect(size_t index, const NodeTarget& target, int attempt,
 void NodeConnector::BeginWaiting() {
   while (!waiting_.empty() && counted_.size() < transport_->ConnectsAtOnce()) {
     const Result<void> begun = Begin(waiting_.front());
-    // Retry later, because a thread will be available once one of the attempts has ended.
+    // A thread will be available once one of the attempts has ended, so this attempt is retried
+    // then.
     if (!begun.ok() && under_way_ > 0) return;
     const Attempt attempt = std::move(waiting_.front());
     waiting_.pop_front();

@@ -94,7 +94,7 @@ int LaunchSession::Run() {
   }
   stdin_.Open(options_.job.rank_stdin().from_front_end(), output_);
   events_.Planned(options_.job.job_id(), options_.plan, options_.job.ranks().program());
-  // Set the number now, because a rank may write output before its node has reported the start.
+  // A rank may write output before its node has reported the start, so the number is set now.
   size_t most_slots = 0;
   for (const Host& node : options_.plan.nodes)
     most_slots = std::max(most_slots, static_cast<size_t>(node.slots));

@@ -58,7 +58,7 @@ void SessionLinks::Do(const action::Connect& connect) {
 void SessionLinks::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link) {
   if (!link.ok()) return handlers_.carry(core_.OnConnected(index, link.error(), Clock::now()));
   const NodeAddresses addresses = {(*link)->Address(), (*link)->OwnAddress()};
-  // The notice is logged once, because it is probably the same for many nodes.
+  // The notice is probably the same for many nodes, so it is logged once.
   const std::string notice = (*link)->Notice();
   const bool is_shown = options_.log_level >= LogLevel::kInfo;
   if (!notice.empty() && !std::exchange(notice_logged_, true) && is_shown)

@@ -81,7 +81,8 @@ void StdinForwarder::After(std::chrono::milliseconds delay, void (StdinForwarder
 }
 
 void StdinForwarder::Read() {
-  // Wait, because a process in the background would be stopped if it read from the terminal.
+  // A process in the background would be stopped if it read from the terminal, so the read is
+  // delayed.
   if (is_terminal_ && ::tcgetpgrp(fd_) != ::getpgrp())
     return After(kBackgroundPoll, &StdinForwarder::Read);
   if (!IsReadable(fd_)) {

@@ -59,10 +59,11 @@ struct TopRow {
   bool stands_out = false;
 };
 
-// Returns the rows of the table: nodes, and below each node its ranks, of which ranks that are
-// alike share a row. With more than kMostListedNodes nodes, nodes in which nothing stands out share
-// a row.
+// Largest number of nodes that all have a row of their own.
 inline constexpr size_t kMostListedNodes = 16;
+// Returns the rows of the table: nodes, and below each node its ranks, of which ranks that are
+// alike share a row. With more than kMostListedNodes nodes, nodes in which nothing stands out
+// share a row.
 std::vector<TopRow> TableRows(const JobModel& model, const TopView& view, Clock::time_point now);
 
 struct TopScreen {

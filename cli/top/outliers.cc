@@ -98,8 +98,7 @@ std::string WhyOf(const JobModel& model, const ModelRank& rank, const Medians& m
     return "draws " + BriefNumber(*figures.power_w) + " W, median " +
            BriefNumber(*medians.power_w) + " W, while the job stalls";
   }
-  // A lag is allowed, because samples and status lines of different ranks arrive at different
-  // times.
+  // Samples and status lines of different ranks arrive at different times, so some lag is allowed.
   const double apart = 1 + kLag_s / std::max(medians.step_s.value_or(1), kLeastStep_s);
   if (figures.step && medians.step && *figures.step + apart < *medians.step) {
     return "at step " + std::to_string(*rank.step) + ", median " +

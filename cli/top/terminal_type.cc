@@ -6,8 +6,8 @@
 
 #include "base/text/sanitize.h"
 
-// Included in a separate source file, because the header defines macros such as `lines` and
-// `columns`.
+// <curses.h> defines macros such as `lines` and `columns`, so this code is in a separate source
+// file.
 #include <curses.h>
 #include <term.h>
 

@@ -26,9 +26,10 @@ TopAction OnKey(TopView& view, TopKey key, const std::vector<TopRow>& table, siz
 // Shows `lines` below `title` instead of the table, from the first line on.
 void ShowText(TopView& view, std::string title, std::vector<std::string> lines);
 
-// Adds a line to the shown text, of which at most kMostTextLines lines are kept. Scrolls to the end
-// if the end was on the screen.
+// Largest number of lines that the shown text keeps.
 inline constexpr size_t kMostTextLines = 2000;
+// Adds a line to the shown text, of which at most kMostTextLines lines are kept. Scrolls to the
+// end if the end was on the screen.
 void AppendText(TopView& view, std::string line, size_t page);
 
 }  // namespace dslaunch

@@ -56,8 +56,7 @@ Result<std::string> AgentDigest(const std::string& path, const std::string& cach
       cache_folder + "/" + std::filesystem::path(path).filename().string() + ".sha256";
   if (std::string digest = Kept(*folder, file, identity); !digest.empty()) return digest;
   Result<std::string> digest = Sha256OfFile(path);
-  // Do not cache the digest if the file was replaced during hashing, because it may mix both
-  // versions.
+  // If the file was replaced during hashing, the digest may mix both versions, so it is not cached.
   if (digest.ok() && IdentityOf(path) == identity)
     (void)PutFile(file, identity + *digest, /*overwrite=*/true);
   return digest;

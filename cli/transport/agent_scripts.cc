@@ -15,8 +15,8 @@ constexpr std::string_view kStart =
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
     R"sh(exec "$a"%ARGUMENTS%)sh";
 
-// The script for nodes of several machine types. Not used for a single type, because uname costs a
-// process.
+// The script for nodes of several machine types. uname costs a process, so nodes of a single type
+// do not run this script.
 constexpr std::string_view kStartByMachine =
     R"sh(m=$(uname -m); echo "%LINE%%NONCE% $m"; case $m in %CASES% *) exit 97;; esac)sh";
 
@@ -102,9 +102,9 @@ std::string FolderWord(const AgentBinary& agent) {
   return word + R"sh(")/dslaunch-$(id -u)")sh";
 }
 
-// The script that all nodes of a launcher run. A node without the agent fetches it from dslaunch's
-// own port, because no launcher connects the stdin of all nodes. A failure is reported in one line
-// on stdout.
+// The script that all nodes of a launcher run. No launcher connects the stdin of all nodes, so a
+// node without the agent fetches it from dslaunch's own port. A failure is reported in one line on
+// stdout.
 constexpr std::string_view kCallBack =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"

@@ -37,7 +37,7 @@ LoopThread::~LoopThread() {
     thread_.detach();
 }
 
-// The wait for the result is short, because handlers on the loop do not block.
+// Handlers on the loop do not block, so the wait for the result is short.
 void LoopThread::Run(const std::function<void()>& act) {
   if (context_->get_executor().running_in_this_thread()) return act();
   std::promise<void> done;

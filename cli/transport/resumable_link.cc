@@ -14,7 +14,8 @@ namespace {
 
 // Limit for the ticket, which the supervisor sends right after the hello line.
 constexpr milliseconds kTicketWithin{5'000};
-// Equals the time for which the supervisor waits, SupervisorCore::kResumeLimit.
+// Limit for replacing a broken connection. It equals the time for which the supervisor waits,
+// SupervisorCore::kResumeLimit.
 constexpr milliseconds kReconnectWithin{4'000};
 // Limit for the last bytes of the connection, which show whether the supervisor has ended.
 constexpr milliseconds kEndReportTimeout{1'000};
@@ -104,7 +105,7 @@ ResumableLink::~ResumableLink() {
   stopping_ = true;
   {
     const MutexLock lock(mutex_);
-    // The wait is bounded, because every step of the repair has a deadline.
+    // Every step of the repair has a deadline, so this wait is bounded.
     changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return !repairing_; });
   }
   loop_->Run([this] { stream_.reset(); });
@@ -202,7 +203,7 @@ bool ResumableLink::EndConnection() {
 Result<void> ResumableLink::Reconnect(Deadline by) {
   for (int attempt = 0; !stopping_; ++attempt) {
     Result<Connection> next = reconnect_(ticket_.socket, by);
-    // A failure is retried, because the node may detect the broken connection later than this side.
+    // The node may detect the broken connection later than this side, so a failure is retried.
     Result<void> resumed = next.ok() ? Resume(*std::move(next), by) : next.error();
     if (resumed.ok()) return {};
     const Deadline pause =
@@ -218,7 +219,7 @@ Result<void> ResumableLink::Resume(Connection connection, Deadline by) {
   std::unique_ptr<StreamEnd>& end = connection.end;
   bool is_sent = false;
   loop_->Run([&] {
-    // received() is final, because the old connection is closed and nothing more arrives.
+    // The old connection is closed and nothing more arrives, so received() is final.
     const std::string request = FormatRequest({ticket_.secret, stream_->received()});
     std::error_code error;
     // A new stream has room for the whole request, so a single write suffices.

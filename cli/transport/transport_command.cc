@@ -92,8 +92,8 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
                 "complete; raise --connect_timeout");
   }
   const Deadline by = Deadline::After(limit);
-  // All work of the program before the command runs is one step, because the program's output does
-  // not reveal more.
+  // The program's output does not reveal its steps, so all its work before the command runs is one
+  // step.
   Begin(ConnectStep::kConnect);
   std::string machine;
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by, machine));

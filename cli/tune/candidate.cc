@@ -183,8 +183,8 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
          const int64_t stages = candidate[Axis::kPipeline];
          return stages == 1 ? "" : "pipeline " + std::to_string(stages);
        }},
-      // All divisors are listed, because IsValidRecipe omits sizes that the model or the nodes do
-      // not allow.
+      // IsValidRecipe omits sizes that the model or the nodes do not allow, so all divisors are
+      // listed.
       {"tensor", "tensor", true, 9,
        [](const TuneProblem& problem) { return Divisors(problem.ranks); }, AddTensor,
        NumberCell<Axis::kTensor>,

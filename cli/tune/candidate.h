@@ -52,10 +52,11 @@ int64_t ReplicasOf(const TuneProblem& problem, const Candidate& candidate);
 // Returns the number of micro-batches in a step on each replica.
 int64_t AccumulationOf(const TuneProblem& problem, const Candidate& candidate);
 
-// Returns all candidates that divide ranks and batch without a remainder, the recipe's own
-// candidate first, at most kMaxCandidates. Omits candidates for which `is_valid` returns false, and
-// candidates that only cost time: ZeRO with a single replica and no offload.
+// Largest number of candidates of a search.
 inline constexpr size_t kMaxCandidates = 4096;
+// Returns all candidates that divide ranks and batch without a remainder, the recipe's own
+// candidate first, at most kMaxCandidates. Omits candidates for which `is_valid` returns false,
+// and candidates that only cost time: ZeRO with a single replica and no offload.
 std::vector<Candidate> CandidateSpace(const TuneProblem& problem,
                                       const std::function<bool(const Candidate&)>& is_valid);
 

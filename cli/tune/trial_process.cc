@@ -30,7 +30,7 @@ class Output {
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
     reader_ = UniqueFd(ends[0]);
     writer_ = UniqueFd(ends[1]);
-    // Only the reading end is non-blocking, because the job inherits the writing end.
+    // The job inherits the writing end, so only the reading end is non-blocking.
     ::fcntl(writer_.get(), F_SETFL, ::fcntl(writer_.get(), F_GETFL) & ~O_NONBLOCK);
     return true;
   }

@@ -121,8 +121,8 @@ Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view by
     bytes.remove_prefix(static_cast<size_t>(n));
     if (n > 0) stalled = Deadline::After(kCopyStall);
     const Deadline by = stalled.Earlier(deadline);
-    // Wait only briefly, because during a key exchange the stream may accept bytes again before
-    // anything arrives from the node.
+    // During a key exchange, the stream may accept bytes again before anything arrives from the
+    // node, so the wait is brief.
     if (n == 0 && by.Expired()) return session.WaitIo(by);
     if (n == 0) (void)session.WaitIo(Deadline::After(milliseconds(5)).Earlier(by));
   }

@@ -192,7 +192,7 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text) {
       if (!port.empty() && !port.starts_with(':'))
         return BadJump(whole, "unexpected text after ']'");
     } else {
-      // A text with more than one colon is an IPv6 address without a port.
+      // A text with more than one colon is an IPv6 address without a port, so no port is split off.
       const size_t colon = rest.find(':');
       const bool has_port = colon != std::string_view::npos && colon == rest.rfind(':');
       hop.host = rest.substr(0, has_port ? colon : rest.size());

@@ -26,7 +26,7 @@ termios settings_before DSL_GUARDED_BY(settings_mutex){};
 // Returns the mutex that admits one question at a time. It is a std::timed_mutex, because acquiring
 // it must have a deadline.
 std::timed_mutex& OneQuestion() {
-  // The mutex is never destroyed, because threads may outlive main().
+  // Threads may outlive main(), so the mutex is never destroyed.
   static auto* const mutex = new std::timed_mutex;
   return *mutex;
 }
@@ -40,7 +40,8 @@ std::map<std::string, std::optional<std::string>>& Answers() {
 UniqueFd OpenTerminal() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return UniqueFd();
   UniqueFd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
-  // A process in the background must not read from the terminal, because the kernel would stop it.
+  // The kernel would stop a background process that reads from the terminal, so such a process gets
+  // no terminal.
   if (terminal && ::tcgetpgrp(terminal.get()) != ::getpgrp()) terminal.Reset();
   return terminal;
 }

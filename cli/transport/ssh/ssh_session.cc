@@ -120,18 +120,19 @@ Result<void> SshSession::Configure() {
   ::ssh_set_blocking(session, 0);
   const bool process_config = false;
   ::ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &process_config);
-  // libssh uses this host name only to look it up in known_hosts, because dslaunch itself makes the
-  // connection.
+  // dslaunch itself makes the connection, so libssh uses this host name only to look it up in
+  // known_hosts.
   const bool has_alias = !config_.host_key_alias.empty();
   const int port = has_alias ? 22 : config_.port;
   ::ssh_options_set(session, SSH_OPTIONS_HOST,
                     (has_alias ? config_.host_key_alias : config_.host_name).c_str());
   ::ssh_options_set(session, SSH_OPTIONS_PORT, &port);
   ::ssh_options_set(session, SSH_OPTIONS_USER, config_.user.c_str());
-  // Strict checking is always on, because libssh reports an unknown key as known when it is off.
+  // libssh reports an unknown key as known if strict checking is off, so strict checking is always
+  // on.
   const int strict = 1;
   ::ssh_options_set(session, SSH_OPTIONS_STRICTHOSTKEYCHECK, &strict);
-  // Both files are set, because libssh prefers the types of host keys that they list.
+  // libssh prefers the types of host keys that the known_hosts files list, so both files are set.
   if (!config_.user_known_hosts.empty())
     ::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, config_.user_known_hosts.front().c_str());
   if (!config_.global_known_hosts.empty()) {
@@ -195,8 +196,8 @@ Result<void> SshSession::Handshake() {
   ::ssh_options_set(session_.get(), SSH_OPTIONS_FD, &fd);
   Result<int> status = Drive(ConnectBy(), [this] {
     const int connected = ::ssh_connect(session_.get());
-    // libssh makes the socket blocking once it is connected. Otherwise a stalled node would block
-    // this thread in send().
+    // libssh makes the socket blocking once it is connected, so it is made non-blocking again.
+    // Otherwise a stalled node would block this thread in send().
     ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
     return connected;
   });

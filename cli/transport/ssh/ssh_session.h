@@ -66,8 +66,8 @@ struct SshControl {
   int stop_fd = -1;  // becomes readable when the attempt must stop
   std::atomic<ConnectStep> step{ConnectStep::kResolve};
   std::function<void(ConnectStep)> on_step;
-  // Time by which the attempt's deadline was extended, because waiting for a turn or for the user
-  // does not count against the node.
+  // Time by which the attempt's deadline was extended. Waiting for a turn or for the user does not
+  // count against the node.
   std::atomic<milliseconds::rep> granted_ms{0};
   // The connection that this connection leads to, which outlives it; null if none.
   SshControl* outer = nullptr;

@@ -14,7 +14,8 @@
 namespace dslaunch {
 namespace {
 
-// Longest wait for an answer. Equals sshd's LoginGraceTime, so a later answer would be useless.
+// Longest wait for an answer of the user. It equals sshd's LoginGraceTime, so a later answer would
+// be useless.
 constexpr milliseconds kAnswerWait{120'000};
 constexpr size_t kMaxPromptBytes = 200;
 

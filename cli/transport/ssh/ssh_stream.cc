@@ -65,8 +65,9 @@ void SshStream::Refill() {
   if (!inbound_.empty()) return;
   const size_t held = HeldBytes();
   if (held == 0 || !inbound_.empty()) return;
-  // Read all bytes at once. Each read makes libssh open its window fully, however much it still
-  // holds, so small reads for a slow reader would let libssh's buffer grow without bound.
+  // Each read makes libssh open its window fully, however much libssh still holds. Small reads for
+  // a slow reader would therefore let libssh's buffer grow without bound, so all bytes are read at
+  // once.
   inbound_.resize(held);
   const int n = ::ssh_channel_read(channel_, inbound_.data(), static_cast<uint32_t>(held), 0);
   inbound_.resize(static_cast<size_t>(std::max(n, 0)));

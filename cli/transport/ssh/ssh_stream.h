@@ -75,7 +75,7 @@ class SshStream {
   // OpenSSH's sshd copies everything that it holds for a command, so small packets would cost four
   // times as much if its whole window of 2 MiB were used.
   static constexpr uint32_t kMostUnderWay = 256 * 1024;
-  // Time after which the limit, if reached without a break, is doubled, because some remote sides
+  // Time after which the limit is doubled if it was reached without a break. Some remote sides
   // acknowledge late.
   static constexpr milliseconds kHeldAtMost{250};
 
