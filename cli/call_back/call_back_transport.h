@@ -31,7 +31,8 @@ class CallBackTransport : public Transport {
     AgentRole role;
     std::vector<NodeTarget> nodes;  // nodes accepted by CheckLauncherNodes
     size_t num_single = 0;          // number of nodes outside `nodes` that may connect concurrently
-    std::string network_interface;  // value of CallBackServer::Options::network_interface
+    // Interface whose addresses the nodes get; empty for all interfaces.
+    std::string network_interface;
     // Called as each step of connecting begins; may be empty.
     std::function<void(ConnectStep)> on_step;
   };

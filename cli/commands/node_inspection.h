@@ -38,7 +38,8 @@ struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;
   SshOptions ssh;
-  std::vector<std::string> exec_command = {};  // value of LaunchPlan::exec_command
+  // Words that run a command on a node (LaunchPlan::exec_command).
+  std::vector<std::string> exec_command = {};
   // GPU shares by host; empty if the inspector needs no GPU.
   std::map<std::string, SlurmShare> slurm_shares = {};
 };

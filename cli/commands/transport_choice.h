@@ -25,9 +25,9 @@ struct TransportChoice {
   SshOptions ssh = {};
   // Nodes that the launcher starts at once; other nodes are started individually.
   std::vector<NodeTarget> nodes = {};
-  std::vector<std::string> ssh_command = {};            // words of --ssh_command, for relays
-  size_t fanout = 0;                                    // result of RelayFanout
-  std::map<std::string, SlurmShare> slurm_shares = {};  // value of LaunchPlan::slurm_shares
+  std::vector<std::string> ssh_command = {};  // words of --ssh_command, for relays
+  size_t fanout = 0;  // number of nodes that a relay reaches; 0 to use no relays
+  std::map<std::string, SlurmShare> slurm_shares = {};  // Slurm's shares of the nodes, by host
   std::string network_interface = {};  // interface of this machine to which agents call back
 };
 

@@ -3,10 +3,10 @@
 //
 // Only the front end may do that. The nodes cannot distinguish a dead node from a cut network, and
 // two halves of a job that both continue would overwrite each other's files. The front end sees
-// both halves. It waits until the lost node has certainly ended its ranks: until its supervisor has
-// ended, or the node has been silent for as long as its lease and the teardown after the lease can
-// take. A closed link does not prove this, because a cut network closes only this side of the link
-// while the node's side stays open.
+// both halves. It waits until the lost node has certainly ended its ranks. This is certain once the
+// node's supervisor has ended, or once the node has been silent for as long as its lease and the
+// teardown after the lease can take. A closed link does not prove this, because a cut network
+// closes only this side of the link while the node's side stays open.
 #pragma once
 
 #include <cstddef>

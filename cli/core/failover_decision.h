@@ -49,9 +49,10 @@ struct FailoverInfo {
 };
 
 // Returns the request that opens the new rendezvous on `host`. The request's attempt numbers must
-// be unused. The lost rendezvous may have begun attempts that the waiting nodes do not know of,
-// with nodes that do not wait or with idle nodes that its message did not reach. So one number is
-// skipped for each possible attempt of this kind; none if those nodes are too few for an attempt.
+// be unused. The lost rendezvous may have begun attempts that the waiting nodes do not know of.
+// Such an attempt has nodes that do not wait, or idle nodes that its message did not reach. So one
+// number is skipped for each possible attempt of this kind; none if those nodes are too few for an
+// attempt.
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info);
 
 }  // namespace dslaunch

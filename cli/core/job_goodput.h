@@ -15,9 +15,9 @@
 namespace dslaunch {
 
 // Counts the times of a job's ranks. The agent of a node counts the times of its slots from the
-// agent's own start. This class adds the time before that start (connect), the time after the loss
-// of a node and of ranks without a node (lost), and the time of waiting for the teardown of other
-// nodes.
+// agent's own start. This class adds the times before that start (connect), the times after the
+// loss of a node and of ranks without a node (lost), and the times of waiting for the teardown of
+// other nodes.
 class JobGoodput {
  public:
   JobGoodput(const LaunchPlan& plan, Clock::time_point now);

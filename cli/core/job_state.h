@@ -37,7 +37,8 @@ class JobState {
   void OnKept(size_t node) { given_up_.erase(node); }
   // Records that a node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
-  // Handles an event. Returns lines for the user, without the prefix "dslaunch: "; usually none.
+  // Handles an event. Returns lines for the user, without the prefix "dslaunch: "; empty for most
+  // events.
   std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
   // Records that the node's stream of events has ended.
   void OnDisconnected(size_t node);

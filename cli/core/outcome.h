@@ -29,7 +29,7 @@ struct NodeEnd {
   // The outcome that the node's agent received; of kind NONE for success.
   std::optional<pb::Cause> outcome;
   std::string lost_reason;  // cause of the loss, if `done` is not set
-  std::string last_output;  // last output of the supervisor, if `done` is not set; often empty
+  std::string last_output;  // last output of the supervisor, if `done` is not set; may be empty
   RankReports ranks = {};
 };
 
@@ -80,15 +80,16 @@ std::string LostMessage(const NodeEnd& node);
 
 // Returns the end of the job.
 //
-// The cause is the first that exists of: the user's interruption; a node that broke the protocol;
-// the cause that the rendezvous reported at the end; the cause that it decided before; a lost node.
+// The cause is the first of these that exists: the user's interruption; a node that broke the
+// protocol; the cause that the rendezvous reported at the end; the cause that the rendezvous
+// decided before; a lost node.
 //
-// The exit code is 0 only if all of these hold: every node of the final attempt has reported that
-// each of its ranks succeeded, or was lost and is tolerated; these are all ranks; at least one rank
-// has succeeded; every one of these nodes is done and empty, and its teardown was complete. Nodes
-// lost before are only remarks. If every rank saved and stopped on request, the exit code is 85,
-// whichever signal requested it. If Slurm ended the job, failures that Slurm's signals can cause
-// count as caused by Slurm, with the exit code of SIGTERM.
+// The exit code is 0 only if all of these hold. Every node of the final attempt has reported that
+// each of its ranks succeeded, or was lost and is tolerated. These are all ranks, and at least one
+// rank has succeeded. Every one of these nodes is done and empty, and its teardown was complete.
+// Nodes lost before are only remarks. If every rank saved and stopped on request, the exit code is
+// 85, whichever signal requested it. If Slurm ended the job, failures that Slurm's signals can
+// cause count as caused by Slurm, with the exit code of SIGTERM.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

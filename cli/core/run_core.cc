@@ -70,7 +70,7 @@ bool RunCore::OnStreamEnd(size_t index) {
   if (!job_.node(index).done) LoseAtStart(index, "the connection to its agent broke");
   job_.OnDisconnected(index);
   if (job_.node(index).done) {
-    // The agent stays until this side ends the connection, so that the node's own command cannot
+    // The agent stays until the session ends the connection, so that the node's own command cannot
     // start another agent earlier in the per-node style.
     if (!job_.ending()) nodes_.SayGoodbye(index);
     OnLinkEnded(index, /*is_empty=*/true, /*last_output=*/"");

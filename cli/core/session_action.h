@@ -101,8 +101,8 @@ struct Detach {
   size_t node;
 };
 
-// An action that closes this end of a node's connection. A supervisor without processes then ends;
-// any other supervisor tears its node down.
+// An action that closes the front end's side of a node's connection. A supervisor without processes
+// then ends; any other supervisor tears its node down.
 struct Goodbye {
   size_t node;
 };

@@ -67,7 +67,7 @@ class SessionCore {
   // Ends the job, because the node's agent sent an invalid message, described by `what`. Further
   // events of the node are ignored.
   Actions OnBrokenRules(size_t index, const std::string& what, Clock::time_point now);
-  // Handles the end of a node's link. `last_output` is the last output of the supervisor; often
+  // Handles the end of a node's link. `last_output` is the last output of the supervisor; may be
   // empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);

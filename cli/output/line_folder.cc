@@ -10,7 +10,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kBytesOfOne = 256;  // memory of a held line in addition to the bytes of its text
-constexpr size_t kMaxSteps = 200;    // most steps of a search; if exceeded, lines are not merged
+// Limit of the steps of a search; beyond it, lines are not merged.
+constexpr size_t kMaxSteps = 200;
 
 }  // namespace
 

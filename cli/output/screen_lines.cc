@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostRows = 64;          // most rows that a stream may redraw
+constexpr size_t kMostRows = 64;          // limit of the rows that a stream may redraw
 constexpr size_t kMaxSequenceBytes = 16;  // longest supported control sequence
 constexpr char kEscape = '\x1b';
 

@@ -33,10 +33,10 @@ struct PerNodeInfo {
 // Reads the facts. Errors are kUsage or kBadInput.
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options);
 
-// Returns the plan as far as it is known before any node has joined: names, and slots from the
-// hostfile or, without a hostfile, the slots of this node for every node. Errors are kUsage. One of
-// them is that several nodes have no token to authenticate themselves and do not connect at a
-// loopback address.
+// Returns the plan as far as it is known before any node has joined: names and slots. Slots come
+// from the hostfile; without a hostfile, every node has the slots of this node. Errors are kUsage.
+// One of them is that several nodes have no token to authenticate themselves and do not connect at
+// a loopback address.
 Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeInfo& info);
 
 // Returns the request with which this command's node joins the job.

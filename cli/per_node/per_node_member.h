@@ -60,9 +60,9 @@ class MemberSession {
   MemberSession(const MemberSession&) = delete;
 
   // Runs the command. Blocks until the job has ended and no process of the job is left on this
-  // node. Returns node 0's exit code; 69 if node 0 was lost; 75 if node 0 was never reached; 128 +
-  // n if signal n ended this command; 85 if SIGTERM made its node leave and each of its ranks has
-  // saved. Call it once.
+  // node. Returns node 0's exit code. Returns 69 if node 0 was lost, 75 if node 0 was never
+  // reached, and 128 + n if signal n ended this command. Returns 85 if SIGTERM made this node leave
+  // and each of its ranks has saved. Call it once.
   int Run();
 
  private:

@@ -33,7 +33,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // other end must prove that it has the token. `tls` must outlive the peer.
   Peer(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
 
-  // Starts to read. The request of the other end must arrive within `limit`.
+  // Starts to read. The request of the node's command must arrive within `limit`.
   void Start(milliseconds limit, Handlers handlers);
 
   void Send(const pb::NodeMessage& message);
@@ -41,7 +41,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Ends the connection; no handler is called afterwards.
   void Drop();
 
-  // Returns a numeric address of the connection: the address of the other end, or of this end.
+  // Returns a numeric address of the connection: the node's address, or this machine's address.
   const std::string& address() const { return address_; }
   const std::string& own_address() const { return own_address_; }
 

@@ -37,8 +37,7 @@ struct ProgramInfo {
   std::vector<EnvFile> env_files;        // later files override earlier ones
   std::optional<AccelerateConfig> accelerate;
   FrontPython python = {};
-  // Result of PythonNeedOf for options.program and `python`; for a program that is started
-  // directly.
+  // Degree to which a program that is started directly needs the Python environment (PythonNeedOf).
   pb::PythonEnvironment::Need python_need = pb::PythonEnvironment::NO;
 };
 
@@ -46,7 +45,8 @@ struct ProgramInfo {
 struct TrainerProgram {
   std::string path;
   std::string recipe_json;
-  int64_t memory_checkpoint = 0;  // value of run.memory_checkpoint in the recipe
+  // Steps between copies in memory (run.memory_checkpoint); 0 for none.
+  int64_t memory_checkpoint = 0;
 };
 
 struct JobProgram {

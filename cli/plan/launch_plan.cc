@@ -350,8 +350,9 @@ Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   return {};
 }
 
-// Converts a range of ranks to a range of nodes, because a job grows and shrinks by whole nodes: 4
-// to 8 ranks on nodes with 4 slots are 1 to 2 nodes. Nodes beyond the range become spares.
+// Converts a range of ranks to a range of nodes, because a job grows and shrinks by whole nodes.
+// For example, 4 to 8 ranks on nodes with 4 slots are 1 to 2 nodes. Nodes beyond the range become
+// spares.
 Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
   std::vector<Host*> regular;
   const int slots = plan.nodes.front().slots;

@@ -15,7 +15,7 @@ struct FrontPython {
   // only installed in the environment.
   std::string variable = {};
   bool in_path = false;  // whether PATH contains the environment's `bin`; false unless active
-  std::string installed_in = {};  // result of OwnPythonFolder()
+  std::string installed_in = {};  // environment in which dslaunch is installed; empty if none
   std::string other =
       {};  // a python3 in PATH that is not the system's if `folder` is empty, else empty
 };

@@ -11,7 +11,7 @@ namespace dslaunch {
 struct BuiltInRecipe {
   std::string name;
   std::string path;
-  std::string about;  // first clause of the recipe's first comment; often empty
+  std::string about;  // first clause of the recipe's first comment; empty without a comment
 };
 
 // Returns the recipes in the folders, sorted by name. Of two recipes with the same name, only the

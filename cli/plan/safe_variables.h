@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// Returns whether the variable is known to be harmless with any value: it sets a number, a switch
-// or a name, and it makes no program load or run code, read a file or connect to a server. Returns
-// false for all variables that are not known. Has no side effects.
+// Returns whether the variable is known to be harmless with any value. Such a variable sets a
+// number, a switch or a name, and makes no program load or run code, read a file or connect to a
+// server. Returns false for all variables that are not known. Has no side effects.
 bool IsSafeVariable(std::string_view variable);
 
 // Returns whether ranks run a file or a module of `folder`, an absolute path, as the program. The

@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Most nodes of a list; a longer list is an error.
+// Largest number of nodes in a list; a longer list is an error.
 inline constexpr size_t kMaxListedNodes = 100'000;
 
 // Expands a list such as "login,gpu[001-003,007]-ib[0-1]", in its order. The error, kUsage, is a

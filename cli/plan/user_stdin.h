@@ -11,8 +11,8 @@ struct UserStdin {
   // that was read to its end.
   enum class Kind { kNothing, kTerminal, kPipe, kFile };
   Kind kind = Kind::kNothing;  // kPipe is used for sockets too
-  // The nearest shell above this command with the same stdin, such as "bash (process 17)", which
-  // may be reading a script or a list from there; empty if no such shell is known.
+  // The nearest shell above this command with the same stdin, such as "bash (process 17)". The
+  // shell may be reading a script or a list from stdin. Empty if no such shell is known.
   std::string shell;
   size_t offset = 0;  // for kFile: number of bytes that were read before
 };

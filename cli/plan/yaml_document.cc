@@ -21,7 +21,8 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxExpandedBytes = 4u << 20;  // most bytes of all values with aliases expanded
+// Limit of the bytes of all values after the expansion of aliases.
+constexpr size_t kMaxExpandedBytes = 4u << 20;
 constexpr size_t kMaxDepth = 64;
 
 // An error at the position of `value`. ParseYaml catches it.

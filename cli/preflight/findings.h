@@ -50,8 +50,9 @@ struct BenchFinding {
   std::string hint;
 };
 
-// Returns the problems of the nodes, sorted by node: slow figures with their value and the median,
-// and facts that need no comparison, such as a failed health command or uncorrected memory errors.
+// Returns the problems of the nodes, sorted by node. A problem is a slow figure, with its value and
+// the median, or a fact that needs no comparison, such as a failed health command or uncorrected
+// memory errors.
 std::vector<BenchFinding> JudgeBench(const Bench& bench);
 
 // Returns a row for each node with its figures, and a row with the medians. Of several devices the

@@ -14,9 +14,9 @@ struct NodePair {
 // The pairs of a round, which measure at the same time; no node is in two of them.
 using PairRound = std::vector<NodePair>;
 
-// Returns rounds in which each of `nodes` nodes is paired with two others, so that a healthy node
-// has a healthy partner in one of the rounds unless both partners are bad. There are two rounds,
-// and for an odd number of nodes a third round for the pair that is left over. Two nodes have one
+// Returns rounds in which each of `nodes` nodes is paired with two others. A healthy node thus has
+// a healthy partner in one of the rounds unless both partners are bad. There are two rounds, and
+// for an odd number of nodes a third round for the pair that is left over. Two nodes have one
 // round; a single node has none.
 std::vector<PairRound> PlanRounds(size_t nodes);
 

@@ -15,7 +15,7 @@ inline constexpr size_t kMostFlatNodes = 512;
 // Returns the number of nodes that a relay reaches, including its own; 0 to use no relays. `asked`
 // is the value of --fanout. The default is the square root of the number of nodes, so that the
 // front end has as many links as a relay. `has_two_groups` requires at least two groups. Nodes
-// assume that the front end is dead if the connections of all nodes break; with two groups, the
+// assume that the front end is dead if the connections of all nodes break. With two groups, the
 // nodes of one group remain connected when the other relay's machine is lost, so another attempt
 // can begin on them.
 inline size_t RelayFanout(size_t num_nodes, std::optional<int> asked, bool has_two_groups) {

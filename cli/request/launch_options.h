@@ -214,7 +214,7 @@ struct LaunchOptions {
   int ssh_port = 0;
   std::vector<std::string>
       ssh_command;            // the system's ssh with its options; empty for dslaunch's own client
-  std::string agent_dir;      // value of AgentBinary::node_folder; empty for the default
+  std::string agent_dir;      // folder on the nodes for the agent; empty for the default
   std::optional<int> fanout;  // value of --fanout; nullopt for the default of RelayFanout
   // A program with arguments that runs a command on {node} instead of SSH; empty if not given.
   std::vector<std::string> exec_command;

@@ -16,7 +16,7 @@ namespace dslaunch {
 // The state of a call until it completes. The callback of the call owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
-  // Result of OpenCalls::Begin if a caller waits for the call; released last.
+  // Registers the call with OpenCalls if a caller waits for its end; released last.
   std::shared_ptr<const void> owner;
   grpc::ClientContext context;
   Request request;

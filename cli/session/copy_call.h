@@ -25,7 +25,7 @@ class CopyCall final : public BlockingStream<grpc::ClientBidiReactor<pb::CopyInp
   // it blocks. The error does not name the node.
   Result<pb::CopyDone> Send(const CopyList& list);
 
-  // Ends the call. Call it in place of Send.
+  // Ends the call without sending the copies. Call it instead of Send.
   void Abandon();
 
   void OnDone(const grpc::Status&) override { SetDone(); }

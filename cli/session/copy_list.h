@@ -27,7 +27,7 @@ struct CopyList {
 // typed, relative to `cwd`, which is absolute. Entries below `cwd` keep their path relative to
 // `cwd`; others are stored under their last name. Links within a folder stay links. Errors name the
 // file. They are kBadInput if the file is missing, of the wrong kind, a link that leaves its
-// folder, or has the same name as another file; kIo if it cannot be read.
+// folder, or has the same name as another file. They are kIo if the file cannot be read.
 Result<std::shared_ptr<const CopyList>> ListCopies(const std::vector<std::string>& files,
                                                    const std::vector<std::string>& folders,
                                                    const std::string& cwd);

@@ -43,7 +43,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
                                             StartFn start, EventGate gate = EventGate());
 
   // Stops waiting for output. Call it on the loop's thread when output can no longer be shown, or
-  // when the other end has closed the connection. Events sent before are still read to the end, but
+  // when the node has closed the connection. Events sent before are still read to the end, but
   // output that arrives from now on is dropped.
   void LetGo();
   // Cancels the call. Call it on the loop's thread, or after the loop is closed.

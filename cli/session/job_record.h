@@ -19,11 +19,12 @@ struct JobRecord {
   int64_t pid = 0;           // process id of the front end
   uint64_t start_ticks = 0;  // start time of the front end, which differs if the pid was recycled
   Launcher launcher = Launcher::kLocal;
-  std::vector<std::string> ssh_command;   // value of --ssh_command; empty if not given
-  std::string agent_dir;                  // value of --agent_dir; empty if not given
-  std::vector<std::string> exec_command;  // value of LaunchPlan::exec_command
-  std::vector<NodeTarget> nodes;          // nodes in the order of the hostfile
-  std::vector<std::string> argv;          // command line of the front end
+  std::vector<std::string> ssh_command;  // value of --ssh_command; empty if not given
+  std::string agent_dir;                 // value of --agent_dir; empty if not given
+  // Words that run a command on a node (LaunchPlan::exec_command).
+  std::vector<std::string> exec_command;
+  std::vector<NodeTarget> nodes;  // nodes in the order of the hostfile
+  std::vector<std::string> argv;  // command line of the front end
   std::string cwd;
   std::string log_dir;  // log folder sent to each node; empty for the user's state folder
   int64_t started_unix_ms = 0;

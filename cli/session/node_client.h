@@ -64,12 +64,12 @@ class NodeClient {
   }
   // Ends the connection at once in both directions. `why` is for the log.
   void Abort(const std::string& why);
-  // Closes this end of the connection. A supervisor without processes then ends; any other
-  // supervisor tears its node down.
+  // Closes the front end's side of the connection. A supervisor without processes then ends; any
+  // other supervisor tears its node down.
   void SayGoodbye();
   // Waits, without blocking, until the supervisor has ended, the deadline has passed or the
   // connection is lost. Only the end of the supervisor guarantees that no process is left on the
-  // node. Call it after this end is closed.
+  // node. Call it after SayGoodbye.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
   // Waits like AwaitEnd, but blocks.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }

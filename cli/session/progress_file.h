@@ -24,8 +24,8 @@ struct JobProgress {
 // the file is then outdated or invalid. Not thread-safe.
 class ProgressFile {
  public:
-  // Opens the file. If `folder` is empty, nothing is written. For the arguments see
-  // OpenFrontEndFolder.
+  // Opens the file in `folder`, which OpenFrontEndFolder describes. If `folder` is empty, nothing
+  // is written.
   ProgressFile(const std::string& folder, bool in_log_dir);
 
   void OnRunning(int ranks);

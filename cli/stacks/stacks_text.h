@@ -17,7 +17,7 @@ struct NodeStacks {
 };
 
 // Returns a block for each group of ranks that are at the same place, with the threads of the first
-// rank in the group, and a line for each node without an answer. The text is sanitized and has no
+// rank in the group. Adds a line for each node without an answer. The text is sanitized and has no
 // final newline.
 std::string StacksText(const std::vector<NodeStacks>& nodes);
 

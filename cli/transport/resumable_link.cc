@@ -203,7 +203,7 @@ bool ResumableLink::EndConnection() {
 Result<void> ResumableLink::Reconnect(Deadline by) {
   for (int attempt = 0; !stopping_; ++attempt) {
     Result<Connection> next = reconnect_(ticket_.socket, by);
-    // The node may detect the broken connection later than this side, so a failure is retried.
+    // The node may detect the broken connection later than this process, so a failure is retried.
     Result<void> resumed = next.ok() ? Resume(*std::move(next), by) : next.error();
     if (resumed.ok()) return {};
     const Deadline pause =

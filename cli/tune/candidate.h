@@ -19,9 +19,9 @@ enum class Axis : size_t { kMicroBatch, kZeroStage, kRecompute, kOffload, kPipel
 inline constexpr size_t kAxisCount = 6;
 
 struct Candidate {
-  // The values, indexed by Axis: samples of a micro-batch; ZeRO stage; whether activations are
-  // recomputed (1 if so); the states in main memory (1: the optimizer's state, 2: parameters too);
-  // stages of the pipeline; number of ranks that divide each layer.
+  // The values, indexed by Axis: samples of a micro-batch; ZeRO stage; 1 if activations are
+  // recomputed, else 0; states in main memory (1: the optimizer's state, 2: parameters too); stages
+  // of the pipeline; number of ranks that divide each layer.
   std::array<int64_t, kAxisCount> values = {1, 0, 0, 0, 1, 1};
 
   int64_t& operator[](Axis axis) { return values[static_cast<size_t>(axis)]; }

@@ -88,11 +88,11 @@ struct SshDump {
   std::string verbose;  // stderr, which names the files that ssh read
 };
 
-// Reads the configuration with `ssh -G` (5 ms). libssh 0.10 is not used for this, because it
-// supports less than half of the options, goes through a chain of jumps in the wrong order, and
-// supports Match and Include only in part. `config_file`, if not empty, replaces the user's and the
-// system's files. `ssh` is the program with its options; empty for ssh from PATH. If ssh is not
-// installed, returns an empty dump, or an error if the user has a configuration file.
+// Reads the configuration with `ssh -G` (5 ms). libssh 0.10 is not used for this. It supports less
+// than half of the options, goes through a chain of jumps in the wrong order, and supports Match
+// and Include only in part. `config_file`, if not empty, replaces the user's and the system's
+// files. `ssh` is the program with its options; empty for ssh from PATH. If ssh is not installed,
+// returns an empty dump, or an error if the user has a configuration file.
 Result<SshDump> AskSsh(const NodeTarget& target, const std::string& config_file,
                        const std::vector<std::string>& ssh, Deadline deadline);
 

@@ -68,12 +68,12 @@ class SshStream {
   uint64_t deliveries() const { return deliveries_; }
 
   static constexpr size_t kHighWater = 256 * 1024;
-  // Most bytes per Write. libssh holds the bytes twice and keeps that memory for the life of the
-  // session. Together with libssh's overhead the size fits in a power of two.
+  // Largest number of bytes per Write. libssh holds the bytes twice and keeps that memory for the
+  // life of the session. Together with libssh's overhead the size fits in a power of two.
   static constexpr size_t kMostWritten = 4 * 1024 - 256;
   // Initial limit of bytes that were sent and not yet consumed by the command. For each packet,
-  // OpenSSH's sshd copies everything that it holds for a command, so small packets would cost four
-  // times as much if its whole window of 2 MiB were used.
+  // OpenSSH's sshd copies everything that it holds for a command. Small packets would therefore
+  // cost four times as much if sshd's whole window of 2 MiB were used.
   static constexpr uint32_t kMostUnderWay = 256 * 1024;
   // Time after which the limit is doubled if it was reached without a break. Some remote sides
   // acknowledge late.
