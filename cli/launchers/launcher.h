@@ -36,9 +36,9 @@ struct LauncherRow {
   std::string_view name;   // name in job records and JSON, and for --launcher if `is_choice`
   bool is_choice = false;  // whether --launcher accepts the name
   Way way = Way::kHere;
-  std::string_view program = {};  // for kAllAtOnce: name of the launcher's program in PATH
+  std::string_view program = {};  // name of the launcher's program in PATH, for kAllAtOnce
   std::vector<std::string_view> node_command =
-      {};                         // for kEachNode: words that run a command on {node}
+      {};                         // words that run a command on {node}, for kEachNode
   std::string_view package = {};  // Debian package of the program; empty if there is none
   // Texts shown to users instead of the name and of a node's address; empty to show the name and
   // the address.

@@ -17,8 +17,8 @@ struct CheckpointCommand {
   // The parsed values, from which `words` are made.
   std::string path;
   std::string out;          // output of export and convert; second checkpoint of diff
-  std::string to;           // for convert: target format; empty for safetensors
-  std::string dtype;        // for export and convert: target dtype; empty to keep the dtype
+  std::string to;           // target format of convert; empty for safetensors
+  std::string dtype;        // target dtype of export and convert; empty to keep the dtype
   std::string prefix;       // value of --prefix, an option of `convert` only
   std::string key;          // value of --key, an option of `convert` only
   bool force = false;       // whether --force was given to `export` or `convert`

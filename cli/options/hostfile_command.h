@@ -14,7 +14,7 @@ struct HostfileCommand {
   enum class Kind { kHelp, kWrite, kCheck };
   enum class Source { kHosts, kSlurm, kSshConfig };
   Kind kind = Kind::kHelp;
-  std::string text;  // for kHelp: text to print on stdout
+  std::string text;  // text to print on stdout, for kHelp
   int64_t connect_timeout_ms = 20'000;
   // The system's ssh command with its options; empty for the built-in client.
   std::vector<std::string> ssh_command;

@@ -16,7 +16,7 @@ namespace dslaunch {
 struct JobCommand {
   enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStacks, kTop, kStop, kReport };
   Kind kind = Kind::kHelp;
-  std::string text;  // for kHelp: text to print on stdout
+  std::string text;  // text to print on stdout, for kHelp
   std::string job;   // part of a job id, or "last"; may be empty for kPs
   // Replaces the ssh command of the job; empty to keep the job's command.
   std::vector<std::string> ssh_command;
@@ -33,11 +33,11 @@ struct JobCommand {
   bool follow = false;
   int64_t since_unix_ms = 0;  // Unix time from which output is shown; 0 for the whole output
 
-  std::optional<int> only_rank;  // for `stacks`: the only rank to show; nullopt for all ranks
+  std::optional<int> only_rank;  // only rank that `stacks` shows; nullopt for all ranks
 
-  bool once = false;  // for `top`: print once instead of drawing continuously
+  bool once = false;  // whether `top` prints once instead of drawing continuously
 
-  bool now = false;  // for `stop`: send SIGKILL without a grace period
+  bool now = false;  // whether `stop` sends SIGKILL without a grace period
 
   // Options of the command `report`.
   std::string output;   // output file; empty for JOB.html

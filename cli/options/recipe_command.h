@@ -11,11 +11,11 @@ namespace dslaunch {
 struct RecipeCommand {
   enum class Kind { kHelp, kList, kShow, kExplain, kSchema };
   Kind kind = Kind::kHelp;
-  std::string text = {};  // for kHelp: text to print on stdout
+  std::string text = {};  // text to print on stdout, for kHelp
   // For kList: path of the plugin whose parts are listed; empty to list recipes.
   std::string plugin = {};
-  std::string name = {};  // for kShow: name of the recipe
-  std::string key = {};   // for kExplain: key to explain; empty to list the sections
+  std::string name = {};  // name of the recipe, for kShow
+  std::string key = {};   // key to explain, for kExplain; empty to list the sections
 };
 
 // Parses the command line, whose first word in `words` is "recipe". Errors are kUsage, one line

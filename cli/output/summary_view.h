@@ -31,8 +31,8 @@ struct EndCause {
   std::string node;
   int rank = -1;  // -1 if no particular rank is the cause
   int local_rank = 0;
-  int exit_code = 0;  // for kWorkerExit: exit code of the rank
-  int signal = 0;     // for kWorkerSignal and kInterrupted: number of the signal
+  int exit_code = 0;  // exit code of the rank, for kWorkerExit
+  int signal = 0;     // number of the signal, for kWorkerSignal and kInterrupted
   bool core_dumped = false;
   bool out_of_memory = false;
   // True if the error of the rank is about another rank, and no rank left an error of its own.

@@ -37,7 +37,7 @@ Result<std::optional<int>> ReadCount(const nlohmann::json& config, const char* k
                                      const std::string& path) {
   const nlohmann::json* const value = Find(config, key);
   if (value == nullptr || *value == -1)
-    return std::optional<int>();  // for accelerate, -1 means that the key is not set
+    return std::optional<int>();  // -1 means in accelerate that the key is not set
   if (!value->is_number_integer() || *value < 1 || *value > kMaxCount) {
     return Error{ExitCode::kBadInput, path + ": " + key + " must be a whole number from 1 to " +
                                           std::to_string(kMaxCount)};

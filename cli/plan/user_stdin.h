@@ -14,7 +14,7 @@ struct UserStdin {
   // The nearest shell above this command with the same stdin, such as "bash (process 17)". The
   // shell may be reading a script or a list from stdin. Empty if no such shell is known.
   std::string shell;
-  size_t offset = 0;  // for kFile: number of bytes that were read before
+  size_t offset = 0;  // number of bytes that were read before, for kFile
 };
 
 // Reads the state of descriptor `fd` and of the processes above this one, without reading bytes

@@ -160,7 +160,7 @@ struct LaunchOptions {
     kHelpTopic,
   };
   Mode mode = Mode::kProgram;
-  std::string text;  // for kHelp: text to print on stdout
+  std::string text;  // text to print on stdout, for kHelp
   // Notices for the user about choices that were made in reading the options.
   std::vector<std::string> notices;
 

@@ -69,7 +69,7 @@ class NodeClient {
   void SayGoodbye();
   // Waits, without blocking, until the supervisor has ended, the deadline has passed or the
   // connection is lost. Only the end of the supervisor guarantees that no process is left on the
-  // node. Call it after SayGoodbye.
+  // node. Call it after SayGoodbye or Abort.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
   // Waits like AwaitEnd, but blocks.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }

@@ -19,12 +19,12 @@ struct AgentRole {
     kAwaitEnd,    // waits until no process of an earlier start is left, sends its hello, and exits
   };
   Kind kind = Kind::kJob;
-  std::string job_id;       // for kAttach: id of the running job; must satisfy IsJobId
-  uint32_t node_index = 0;  // for kAttach: index of the node in the job
-  bool resumable = false;   // for kJob and kDetachable: whether the stream outlives its connection
+  std::string job_id;       // id of the running job, for kAttach; must satisfy IsJobId
+  uint32_t node_index = 0;  // index of the node in the job, for kAttach
+  bool resumable = false;   // whether the stream outlives its connection, for kJob and kDetachable
   // For kResume: socket named by the supervisor's ticket (net/resumable/resume_words.h).
   std::string resume_socket = {};
-  std::string start_nonce = {};  // for kAwaitEnd: nonce of the earlier start
+  std::string start_nonce = {};  // nonce of the earlier start, for kAwaitEnd
   // For kJob and kDetachable: whether the node is part of a Slurm job, which Slurm ends by signals
   // to all processes of the job.
   bool in_step = false;
