@@ -29,7 +29,7 @@ class CallBackTransport : public Transport {
     AgentBinary agent;
     LauncherProgram program;
     AgentRole role;
-    std::vector<NodeTarget> nodes;  // nodes accepted by CheckLauncherNodes
+    std::vector<NodeTarget> nodes;  // nodes of the run, which CheckLauncherNodes has accepted
     size_t num_single = 0;          // number of nodes outside `nodes` that may connect concurrently
     // Interface whose addresses the nodes get; empty for all interfaces.
     std::string network_interface;

@@ -13,7 +13,7 @@ struct JsonField {
 
 struct JsonDocument {
   const char* name;   // heading of the document, such as "--json" or "started"
-  const char* about;  // one sentence about the document
+  const char* about;  // description of the document in one sentence
   std::vector<JsonField> fields;
 };
 

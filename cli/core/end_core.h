@@ -34,7 +34,7 @@ class EndCore {
   void OnDetached(const Result<void>& result, Clock::time_point now);
   // Cancels a detach in progress, because the job must end instead.
   void CancelDetach() { detaching_ = false; }
-  // Stops connecting to nodes for good.
+  // Stops connecting to nodes for the rest of the session.
   void StopConnecting();
   // Starts the time limit of the wait for the nodes, because the job is ending.
   void Bound(Clock::time_point now);

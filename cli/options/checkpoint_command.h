@@ -14,7 +14,7 @@ struct CheckpointCommand {
   std::string help;  // text to print on stdout instead of running the command; empty to run it
   std::vector<std::string> words;  // arguments of the trainer (trainer/program/checkpoint_tool.h)
 
-  // The parsed values, from which `words` are made.
+  // The values of the command line, from which `words` are made.
   std::string path;
   std::string out;          // output of export and convert; second checkpoint of diff
   std::string to;           // target format of convert; empty for safetensors

@@ -215,7 +215,7 @@ bool PassOptions(const OptionTable& table, const std::vector<std::string>& words
       OfferValues(*spec, "", words.back(), sources, completion);
       return true;
     }
-    ++next;  // skips the value
+    ++next;  // skips the value of the option
   }
   return false;
 }

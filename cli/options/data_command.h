@@ -13,7 +13,7 @@ struct DataCommand {
   std::string help;  // text to print on stdout instead of running the command; empty to run it
   std::vector<std::string> words;  // arguments of the trainer (trainer/program/data_tool.h)
 
-  // The parsed values, from which `words` are made.
+  // The values of the command line, from which `words` are made.
   std::vector<std::string> inputs;
   std::string tokenizer;
   std::string output;

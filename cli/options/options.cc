@@ -154,7 +154,8 @@ Result<T> WithHint(Result<T> result) {
 Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFlags& flags,
                                      const ParseContext& context) {
   if (flags.module || flags.no_python || flags.run_path || !context.has_program) return {};
-  if (program.find_first_of("./") != std::string::npos) return {};  // a script or a path
+  // A script or a path is not a mistyped command.
+  if (program.find_first_of("./") != std::string::npos) return {};
   const auto [meant, only_command] = FindMeantCommand(program);
   if (meant.empty()) return {};
   if (only_command) {

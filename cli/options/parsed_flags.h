@@ -56,7 +56,7 @@ struct ParsedFlags {
 
   bool ranks_shown_given = false;  // whether --show was given on the command line
   bool quiet = false;
-  std::optional<RankStreams> tee_streams;  // value of --tee
+  std::optional<RankStreams> tee_streams;  // streams that --tee chooses
   std::optional<RankStreams> redirects;
 
   std::optional<std::string> launch_file;

@@ -51,7 +51,7 @@ class JobOutput {
   // Prints a message of dslaunch, of one or more lines, on stderr.
   void PrintMessage(const std::string& text);
 
-  // Prints a line for programs on stdout.
+  // Prints a line on stdout for programs that read the output.
   void Print(const std::string& line);
 
   // Prints a piece of a rank's output, which must stay valid until `then` is called. Calls `then`

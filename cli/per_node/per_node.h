@@ -30,7 +30,7 @@ struct PerNodeInfo {
   bool has_token_descriptor = false;  // whether kTokenFdVariable is set
 };
 
-// Reads the facts. Errors are kUsage or kBadInput.
+// Reads the facts about this machine and the hostfile. Errors are kUsage or kBadInput.
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options);
 
 // Returns the plan as far as it is known before any node has joined: names and slots. Slots come

@@ -39,7 +39,7 @@ using StartAgentFn = std::function<Result<std::unique_ptr<NodeLink>>(
 
 // The options of a MemberSession, which derives `has_token` from `tls`.
 struct MemberOptions : MemberCoreOptions {
-  std::shared_ptr<TokenTls> tls;       // null without a token
+  std::shared_ptr<TokenTls> tls;       // TLS with the job's token; null without a token
   milliseconds agent_timeout{20'000};  // limit for the agent's start
   pb::OwnPart own;                     // the program that may run on this node
   StartAgentFn start_agent;

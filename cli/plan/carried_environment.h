@@ -12,7 +12,7 @@ namespace dslaunch {
 inline constexpr char kPythonPath[] = "PYTHONPATH";
 
 struct CarriedEnvironment {
-  // Carried variables, in the order of the environment.
+  // Names and values of the carried variables, in the order of the environment.
   std::vector<std::pair<std::string, std::string>> variables;
   // Names of the user's own variables that nodes do not get: all that are not carried, except
   // variables of the session and machine (PATH, TERM, SSH_* ...). Sorted.

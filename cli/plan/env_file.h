@@ -17,7 +17,7 @@ inline constexpr size_t kMaxEnvFileBytes = 1u << 20;
 
 struct EnvFile {
   std::string path;
-  // Variables in the order of their lines.
+  // Names and values of the variables, in the order of their lines.
   std::vector<std::pair<std::string, std::string>> variables;
   // Notices for the user about values that DeepSpeed would have changed.
   std::vector<std::string> notices;

@@ -32,9 +32,9 @@ namespace dslaunch {
 
 // The state of this process that affects the program of the job.
 struct ProgramInfo {
-  std::vector<std::string> environment;  // NAME=VALUE strings
+  std::vector<std::string> environment;  // environment of this process, as NAME=VALUE strings
   std::string cwd;                       // absolute path of the current folder
-  std::vector<EnvFile> env_files;        // later files override earlier ones
+  std::vector<EnvFile> env_files;        // environment files; later files override earlier ones
   std::optional<AccelerateConfig> accelerate;
   FrontPython python = {};
   // Degree to which a program that is started directly needs the Python environment (PythonNeedOf).

@@ -214,7 +214,7 @@ std::string ScriptOfShell(const std::vector<std::string>& argv) {
 
 bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
   if (options.program.empty() || options.runs_trainer) return false;
-  // Python searches the current folder first.
+  // Python searches the current folder first, so the module can be in that folder.
   if (options.form == ProgramForm::kModule) return true;
   const std::string& program = options.program.front();
   if (IsPython(program)) {

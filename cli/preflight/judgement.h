@@ -26,7 +26,7 @@ inline constexpr size_t kFigureKinds = 12;
 // A node is slow if its figure is below this fraction of the median.
 inline constexpr double kSlowPart = 0.8;
 
-// A measured value.
+// A measured value of a node, or of one of its devices or folders.
 struct Figure {
   FigureKind kind = FigureKind::kCoreSpeed;
   size_t node = 0;

@@ -61,7 +61,7 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
                                               Deadline deadline);
 
   const Options options_;
-  std::map<std::string, std::shared_ptr<Group>> groups_;  // groups by node name
+  std::map<std::string, std::shared_ptr<Group>> groups_;  // group of each node, by node name
   Mutex mutex_;
   std::shared_ptr<LoopThread> loop_ DSL_GUARDED_BY(mutex_);
 };

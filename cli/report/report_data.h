@@ -50,7 +50,7 @@ struct RankMetrics {
   size_t bad_lines = 0;              // number of lines that are not valid
 };
 
-// The content of run.json.
+// The content of run.json, which describes the training run.
 struct ReportedRun {
   std::string model;
   std::string dtype;
@@ -141,7 +141,7 @@ struct JobEvents {
 struct ReportedPreflight {
   struct Value {
     std::string figure;  // name of the figure, such as "send"
-    std::string text;    // value such as "9.41 Gbit/s"
+    std::string text;    // value with its unit, such as "9.41 Gbit/s"
     bool slow = false;   // whether the front end reported the node because of this value
   };
   struct Node {

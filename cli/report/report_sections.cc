@@ -98,7 +98,7 @@ Json OneNumberSection(const ReportData& data, const std::string& id, const std::
 Json LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
-    // A job without training has no losses.
+    // A job without training has no losses, so the section is omitted.
     if (!HasWindows(data) && !EvaluationsOf(data).empty()) return nullptr;
     return Missing("loss", "Loss",
                    HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics());

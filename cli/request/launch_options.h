@@ -119,7 +119,7 @@ struct TrainOptions {
   std::optional<std::string> tokenizer;
   // Options of the command `predict` only.
   std::optional<std::string> output;
-  std::optional<std::string> prompt;   // excludes `prompts`
+  std::optional<std::string> prompt;   // text of a single prompt; excludes `prompts`
   std::optional<std::string> prompts;  // path of a file with prompts
   std::optional<int64_t> max_new_tokens;
   std::optional<double> temperature;
@@ -246,14 +246,14 @@ struct LaunchOptions {
       bind_core_list;  // cores to distribute, such as "1,3-5"; needs bind_cores_to_rank
 
   // Options of the terminal's output and of log files.
-  LogLevel log_level = LogLevel::kInfo;  // kError with --quiet
+  LogLevel log_level = LogLevel::kInfo;  // level of messages on the terminal; kError with --quiet
   // Restricts `shown_ranks` to these local ranks; ascending.
   std::optional<std::vector<int>> local_ranks_shown;
   // Shown lines that contain one of these texts are copied to filtered_stdout.log and
   // filtered_stderr.log.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  bool save_pid = false;  // whether to write DeepSpeed's /tmp/PID.deepspeed
+  bool save_pid = false;  // whether to write /tmp/PID.deepspeed, as DeepSpeed does
   ShownRanks shown_ranks;
   RankStreams log_only;   // streams that are not shown even if `shown_ranks` has the rank
   std::string log_dir;    // folder of the log files; empty for the user's state folder on each node

@@ -56,7 +56,6 @@ class LaunchSession {
   std::function<void(const std::string& text)> Teller();
 
  private:
-  // The timers that the core sets.
   using Timers = std::map<SessionTimer, asio::steady_timer>;
 
   void OpenLog();

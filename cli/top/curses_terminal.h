@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// The meanings of keys.
+// The commands that keys give to `dslaunch top`.
 enum class TopKey {
   kUp,
   kDown,

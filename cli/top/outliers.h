@@ -21,8 +21,8 @@ struct RankFigures {
   std::optional<double> waiting;
   std::optional<double> cpu;  // number of cores in use
   std::optional<double> memory_bytes;
-  std::optional<double> network_bytes;  // bytes per second
-  std::optional<double> disk_bytes;     // bytes per second
+  std::optional<double> network_bytes;  // network traffic in bytes per second
+  std::optional<double> disk_bytes;     // disk traffic in bytes per second
   std::optional<double> power_w;        // power of all GPUs of the rank
   std::optional<double> gpu_memory_bytes;
   std::optional<double> temperature_c;  // temperature of the hottest GPU

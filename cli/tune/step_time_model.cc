@@ -15,7 +15,7 @@ constexpr double kDeviation[kAxisCount] = {/*micro-batch*/ 0.25, /*ZeRO*/ 0.12,
                                            /*pipeline*/ 0.25,    /*tensor*/ 0.25};
 constexpr double kCommon = 0.3;  // deviation of the constant c around the mean of the trials
 constexpr double kRest = 0.03;   // deviation of joint effects of several axes
-constexpr double kNoise = 0.02;  // least deviation of a measurement
+constexpr double kNoise = 0.02;  // least relative deviation of a measured step time
 // Doublings between micro-batches whose unknowns are still similar.
 constexpr double kAlikeWithin = 2;
 

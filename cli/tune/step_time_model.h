@@ -37,7 +37,7 @@ class StepTimeModel {
  private:
   struct Measured {
     Candidate candidate;
-    double log_excess;  // log(seconds / RelativeCost)
+    double log_excess;  // logarithm of seconds / RelativeCost
     double noise;       // standard deviation of log_excess
   };
 

@@ -239,7 +239,7 @@ void Tuner::OnTrialEnd(const Candidate& candidate, const TrialResult& result) {
     const double steps_s = std::accumulate(result.steps_s.begin(), result.steps_s.end(), 0.0);
     startup_s_ = std::max(startup_s_, result.wall_s - steps_s);
   }
-  if (TuneRow* const row = Find(candidate)) {  // the candidate is a finalist
+  if (TuneRow* const row = Find(candidate)) {  // the candidate has a row, so it is a finalist
     finalists_->pop_back();
     row->end = result.end;
     row->cause = result.cause;

@@ -69,7 +69,7 @@ struct PlanResult {
 };
 
 struct TrialResult {
-  TrialEnd end = TrialEnd::kMeasured;  // any value except kDoesNotFit
+  TrialEnd end = TrialEnd::kMeasured;  // result of the trial; any value except kDoesNotFit
   std::vector<double> steps_s = {};    // times of steps after the warm-up; not empty if measured
   int64_t peak_bytes = 0;
   double wall_s = 0;       // duration of the whole trial in seconds

@@ -41,7 +41,7 @@ struct SshConfig {
   std::string host_key_alias;  // value of HostKeyAlias; empty if not configured
   // Limit for each connection, in addition to dslaunch's own limit; nullopt if not configured.
   std::optional<milliseconds> connect_timeout;
-  int address_family = 0;  // AF_UNSPEC, AF_INET or AF_INET6
+  int address_family = 0;  // address family: AF_UNSPEC, AF_INET or AF_INET6
   bool batch_mode = false;
   bool pubkey_authentication = true;
   bool password_authentication = true;

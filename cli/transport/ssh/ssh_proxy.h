@@ -14,7 +14,7 @@ namespace dslaunch {
 // The values that replace the tokens of a ProxyCommand.
 struct ProxyTokens {
   std::string host;  // value of %h, the host to connect to
-  int port = 22;     // value of %p
+  int port = 22;     // value of %p, the port
   std::string user;  // value of %r, the remote user
   std::string name;  // value of %n, the host name as the user wrote it
 };

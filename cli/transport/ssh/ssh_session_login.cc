@@ -96,7 +96,7 @@ struct PassphraseQuestion {
 
 }  // namespace
 
-// One attempt of `session` to log in.
+// An attempt of `session` to log in.
 class SshSession::LoginAttempt {
  public:
   explicit LoginAttempt(SshSession& session) : session_(session) {}
