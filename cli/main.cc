@@ -318,7 +318,7 @@ Result<SessionOptions> MakeSession(const LaunchOptions& options, const std::stri
 }
 
 // Runs the job and keeps its record. `inbound` equals `transport` if each node runs its own
-// command; otherwise it is null.
+// command, and is null otherwise.
 int RunSession(SessionOptions session, std::shared_ptr<Transport> transport,
                InboundTransport* inbound, const LaunchOptions& options,
                const std::vector<std::string>& arguments, Terminal& terminal) {

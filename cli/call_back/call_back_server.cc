@@ -234,7 +234,7 @@ class CallBackServer::Loop {
 
   void SendFile(const std::shared_ptr<Newcomer>& newcomer, const std::string& path) {
     std::shared_ptr<const std::string>& known = contents_[path];
-    // If the file cannot be read, an empty file is sent, and the node refuses it because of its
+    // If the file cannot be read, an empty file is sent, which the node refuses because of its
     // digest.
     if (!known) known = std::make_shared<const std::string>(ReadWhole(path).value_or(""));
     newcomer->timer.expires_after(kCopyWithin);

@@ -28,7 +28,8 @@ class CallBackServer {
     PortRange ports = {};       // ports to choose from; any free port by default
   };
   struct Caller {
-    // Decrypted stream; closing it ends the connection, and the node can end it too.
+    // Decrypted stream of the connection. Closing the stream ends the connection; the node can end
+    // the connection too.
     UniqueFd stream;
     std::string address;      // numeric address of the node
     std::string own_address;  // address of this machine at which the node reached it

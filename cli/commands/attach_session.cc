@@ -40,7 +40,7 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
 
 AttachSession::~AttachSession() {
   poster_->Close();
-  // Destroying a stream waits until it has ended, so all streams are ended first and finish
+  // Destroying a stream waits until the stream has ended, so all streams are ended first and finish
   // concurrently.
   for (const auto& stream : old_streams_) EndInspection(*stream);
   for (const Node& node : nodes_) {

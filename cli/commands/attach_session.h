@@ -24,9 +24,9 @@
 
 namespace dslaunch {
 
-// A temporary front end that runs on the caller's thread. A separate thread connects to each node;
-// it owns its data and may outlive the session until its deadline. Destroying a session ends its
-// connections without affecting the job.
+// A temporary front end that runs on the caller's thread. Separate threads connect to the nodes;
+// they own their data and may outlive the session until their deadlines. Destroying a session ends
+// its connections without affecting the job.
 class AttachSession {
  public:
   // Prepares a session for the job of `record`. `terminal` must outlive the session.

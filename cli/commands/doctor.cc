@@ -48,8 +48,8 @@ class StepLog {
   std::vector<ConnectStep> begun_ DSL_GUARDED_BY(mutex_);
 };
 
-// The request to examine one node. The thread that examines the node may finish late, so it owns
-// this object.
+// The request to examine one node. The thread that examines the node may finish late, so the thread
+// owns this object.
 struct Patient {
   NodeWay way;
   std::shared_ptr<StepLog> steps = std::make_shared<StepLog>();
@@ -86,8 +86,8 @@ PatientAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
     answer.failed_to_answer = true;
     return answer;
   }
-  // Only the sum of both directions can be measured, so they are assumed to take equally long, as
-  // in NTP.
+  // Only the sum of both directions can be measured, so both directions are assumed to take equally
+  // long, as in NTP.
   const int64_t there = report->received_unix_us() - asked;
   const int64_t back = report->answered_unix_us() - answered;
   answer.clock_ahead_us = (there + back) / 2;

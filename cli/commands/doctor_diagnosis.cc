@@ -480,7 +480,7 @@ class Diagnosis {
          "all reach first in the hostfile");
   }
 
-  // Reports which nodes share a folder with the node that wrote a marker into it.
+  // For each folder in which a node wrote a marker, reports which other nodes share the folder.
   void CheckFolders() {
     if (!info_.listen || info_.nodes.size() < 2) return;
     ShowShared(pb::MarkedFolder::STATE, "state folder");

@@ -32,7 +32,8 @@ struct DoctorNode {
   int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;
 
-  // The node's attempts to reach the rendezvous; nullopt if it was not asked or did not answer.
+  // The node's attempts to reach the rendezvous; nullopt if the node was not asked or did not
+  // answer.
   std::optional<pb::ReachReply> reach;
   std::string reach_failure;
 };

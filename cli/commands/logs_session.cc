@@ -17,7 +17,7 @@ LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command
 
 LogsSession::~LogsSession() {
   poster_->Close();
-  // Destroying a stream waits until it has ended, so all streams are ended first and finish
+  // Destroying a stream waits until the stream has ended, so all streams are ended first and finish
   // concurrently.
   for (const auto& stream : streams_) {
     if (stream->inspection() != nullptr) stream->inspection()->End();

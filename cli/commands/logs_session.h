@@ -18,8 +18,8 @@
 
 namespace dslaunch {
 
-// Prints the output of ranks on the caller's thread. A separate thread connects to each node; it
-// owns its data and may outlive the session until its deadline.
+// Prints the output of ranks on the caller's thread. Separate threads connect to the nodes; they
+// own their data and may outlive the session until their deadlines.
 class LogsSession {
  public:
   // Prepares to print the output of the job of `record`. `terminal` must outlive the session.

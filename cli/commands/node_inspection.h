@@ -1,5 +1,5 @@
-// Provides a separate connection to a node, to inspect a job that runs or ran there, or the node
-// itself.
+// Provides a separate connection to a node, to inspect the node itself or a job that runs or ran on
+// the node.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -45,8 +45,8 @@ struct NodeWay {
 };
 
 // An inspection of a node over its own connection. The destructor ends every call over the
-// inspection and waits at most 10 s for the calls registered by BeginCall. It must not run on one
-// of gRPC's threads. Thread-compatible.
+// inspection and waits at most 10 s for the calls registered by BeginCall. The destructor must not
+// run on one of gRPC's threads. Thread-compatible.
 class NodeInspection {
  public:
   // Connects in the role `kind`, which is kAttach or kRead. Blocks until `deadline` at most. Errors

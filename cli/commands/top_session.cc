@@ -53,7 +53,7 @@ TopSession::~TopSession() {
   terminal_.reset();
   poster_->Close();
   CloseLog();
-  // Destroying a stream waits until it has ended, so all streams are ended first and finish
+  // Destroying a stream waits until the stream has ended, so all streams are ended first and finish
   // concurrently.
   const auto end = [](const std::unique_ptr<NodeStream>& stream) {
     if (stream && stream->inspection() != nullptr) stream->inspection()->End();

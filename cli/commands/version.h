@@ -28,7 +28,7 @@ struct LibTorch {
 LibTorch FindLibTorch(const std::string& bin_folder);
 
 // Returns kUnavailable, with a hint what to install, if dslaunch-train is not beside dslaunch, or
-// if its LibTorch is missing or not the version that it was built for.
+// if the trainer's LibTorch is missing or of the wrong version.
 Result<void> CheckTrainer(const std::string& bin_folder);
 
 // Reads the versions. `bin_folder` is the folder of the running dslaunch.

@@ -31,9 +31,8 @@ void ContactCore::SetRenewTimer(Clock::time_point now) {
   out_.Do(action::SetTimer{SessionTimer::kRenew, now + every});
 }
 
-// A node ends when its lease expires, so nodes that are preparing get renewals too. An agent may
-// prepare slowly because of its disk, but it answers this call at once as long as the node is
-// alive.
+// A node ends when its lease expires, so nodes that are preparing get renewals too. A slow disk may
+// delay an agent's preparation, but not its answer to a renewal.
 void ContactCore::OnRenewTimer(Clock::time_point now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const SessionNodes::Node& node = nodes_[i];

@@ -90,8 +90,8 @@ void EndCore::Bound(Clock::time_point now) {
 }
 
 void EndCore::OnNodeEnded(Clock::time_point now) {
-  // This runs at the end of each node. The node that was needed at the last check is checked first,
-  // because it usually still is needed.
+  // This check runs at the end of each node. The node that was needed at the last check is usually
+  // still needed, so that node is checked first.
   for (size_t looked_at = 0; looked_at < nodes_.size(); ++looked_at) {
     if (IsNeeded(ViewOf(needed_))) return;
     needed_ = (needed_ + 1) % nodes_.size();

@@ -44,8 +44,8 @@ class EndCore {
   // argument.
   void OnTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
   // Handles the state of the reader of this process's output, such as a terminal. `still_for` is
-  // the time for which the reader has accepted nothing while it blocks the nodes' messages; nullopt
-  // if it does not block them.
+  // the time for which the reader has accepted nothing and has thus blocked the nodes' messages;
+  // nullopt if the reader does not block messages.
   void OnReader(std::optional<Clock::duration> still_for);
   // Stops waiting for the nodes that have not ended, and ends the session.
   void GiveUpWaiting();

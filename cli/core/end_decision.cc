@@ -5,7 +5,7 @@
 namespace dslaunch {
 
 // A node that other nodes declared lost because of its silence can report little more, so the
-// session does not need it. The same applies to a late node that was never part of the job.
+// session does not need that node. The same applies to a late node that was never part of the job.
 bool IsNeeded(const EndView& node) {
   const bool is_silent = !node.stream_ended && node.given_up;
   return !node.ended && node.is_part && !is_silent;

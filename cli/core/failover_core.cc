@@ -136,8 +136,8 @@ void FailoverCore::Move(size_t index) {
   if (follows || index == requests_.host()) out_.Ask(session_request::Keep{index});
   if (index == requests_.host()) return;
   if (!follows) {
-    // The node still looks for the lost rendezvous, or cannot be informed of the new one, so it is
-    // ended.
+    // The node still looks for the lost rendezvous, or cannot be informed of the new one, so the
+    // node is ended.
     if (nodes_[index].is_reached && !nodes_[index].is_preparing) nodes_.Abandon(index);
     return;
   }

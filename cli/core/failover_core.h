@@ -55,7 +55,8 @@ class FailoverCore {
   // Stops waiting for the node to fail over, because its stream of events has ended or the node
   // runs again.
   void StopAwaiting(size_t index) { peers_[index].awaits_failover = false; }
-  // Prepares a node that is reached again, at once or when there is a rendezvous for it.
+  // Prepares a node that is reached again, either at once or when a rendezvous exists that the node
+  // can join.
   void OnReached(size_t index);
   // Handles a node's answer to the request to fail over. `host` is the node that the request named
   // as the new host.

@@ -64,7 +64,7 @@ class JobState {
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
 
-  // Returns the newest attempt that started; 0 before the first one.
+  // Returns the newest attempt that started; 0 before the first attempt.
   uint64_t attempt() const { return attempt_; }
   uint32_t restarts() const { return restarts_; }  // number of restarts after failures so far
   int world_size() const { return world_size_; }   // number of ranks of the newest attempt

@@ -52,8 +52,8 @@ class NodeRequests {
   std::vector<std::string> EndpointsFor(size_t index) const;
 
  private:
-  // Returns whether the node's own command decides what the node runs (pb::OwnPart), so that this
-  // is not sent over the network.
+  // Returns whether the node's own command decides what the node runs (pb::OwnPart), so that the
+  // program is not sent over the network.
   bool HasOwnPart(size_t index) const {
     return options_.plan.launcher == Launcher::kPerNode && index > 0;
   }

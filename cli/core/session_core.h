@@ -61,7 +61,7 @@ class SessionCore {
   Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
   // Handles an event of a node while the job runs. Output of ranks is not passed to this function;
-  // it counts only as a sign of life of the node.
+  // such output counts only as a sign of life of the node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   Actions OnStreamEnd(size_t index, Clock::time_point now);
   // Ends the job, because the node's agent sent an invalid message, described by `what`. Further

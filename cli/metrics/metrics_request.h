@@ -23,8 +23,8 @@ struct MetricsAnswer {
 };
 
 // Returns the answer to a request whose head is complete. `token` is the token that "Authorization:
-// Bearer" must contain; empty if none is needed. Comparing tokens takes the same time wherever they
-// differ.
+// Bearer" must contain; empty if none is needed. Comparing two tokens takes the same time wherever
+// they differ, so the time reveals nothing.
 MetricsAnswer AnswerRequest(std::string_view head, const std::string& token);
 
 // Returns the response for a connection that is closed afterwards.

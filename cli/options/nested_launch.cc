@@ -57,8 +57,8 @@ void Remove(OptionLayer& layer, std::string_view name) {
   std::erase_if(layer.values, [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
-// Adds `inner`, the options of `launcher`, to `options`. An option in both is an error unless its
-// values are equal.
+// Adds `inner`, the options of `launcher`, to `options`. An option that both contain is an error
+// unless its values are equal.
 Result<void> Merge(const std::string& launcher, OptionLayer inner, OptionLayer& options) {
   for (auto& [spec, values] : inner.values) {
     for (FlagValue& value : values) value.name = launcher + "'s " + value.name;
@@ -112,7 +112,7 @@ std::string InterpreterOf(const LauncherUse& use, const std::string& program,
 }
 
 // Adds the variables that the launcher would set in its ranks. Variables of the command line
-// override them.
+// override the added variables.
 void AddVariables(Words variables, OptionLayer& inner) {
   const OptionSpec& env = SpecOf("--env");
   for (std::string& variable : variables) inner.Add(env, {"--env", std::move(variable)});

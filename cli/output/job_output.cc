@@ -24,7 +24,7 @@ constexpr milliseconds kLookEvery(250);
 constexpr milliseconds kRedrawnTogether(500);
 constexpr milliseconds kStillAfter(1500);  // time without a line after which the phase is shown
 
-// The prefix of dslaunch's messages. An untagged line of a rank must not begin with it.
+// The prefix of dslaunch's messages. An untagged line of a rank must not begin with this prefix.
 constexpr std::string_view kMessagePrefix = "dslaunch";
 
 std::string WholeDuration(Clock::duration duration) {
@@ -54,7 +54,7 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
       redraw_timer_(loop),
       writable_(loop),
       flush_timer_(loop) {
-  // asio closes the descriptor that it waits for, so it gets a duplicate of the terminal's
+  // asio closes the descriptor that it waits for, so asio gets a duplicate of the terminal's
   // descriptor.
   const int fd = ::fcntl(terminal.writable_fd(), F_DUPFD_CLOEXEC, 0);
   if (fd >= 0) writable_.assign(fd);

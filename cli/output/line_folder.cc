@@ -72,7 +72,8 @@ bool LineFolder::CanFollow(const Chain& chain, Held& held) {
   return true;
 }
 
-// Returns the line after `member` in the chain of its rank; null if it is the last line.
+// Returns the line after `member` in the chain of its rank; null if `member` is the last line of
+// the chain.
 LineFolder::Held* LineFolder::Next(const Held::Member& member) {
   const Chain& chain = chains_[member.rank];
   const size_t next = member.place + 1 - chain.first;

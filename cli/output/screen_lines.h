@@ -49,7 +49,7 @@ class ScreenLines {
   void NewLine(const Sink& sink);
   void Back();
   // Executes the control sequence at the start of `text` and returns its length in bytes. Returns
-  // 0, without effect, if the sequence is not supported, and nullopt if it is incomplete.
+  // 0, without effect, if the sequence is not supported, and nullopt if the sequence is incomplete.
   std::optional<size_t> Control(std::string_view text);
   void MoveUp(size_t rows);
   Row& row() { return rows_[at_]; }

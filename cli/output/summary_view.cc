@@ -56,8 +56,8 @@ std::string MessageText(std::string_view message) {
   return text;
 }
 
-// Returns the last lines of the failed rank. Returns an empty string if they are already on the
-// terminal and the error is known, because the user can find them by the error.
+// Returns the last lines of the failed rank. Returns an empty string if the lines are already on
+// the terminal and the error is known, because the user can find the lines by the error.
 std::string LastLinesText(const EndCause& cause) {
   if (cause.was_shown && !cause.evidence.empty()) return "";
   std::string text;

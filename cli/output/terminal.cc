@@ -123,8 +123,8 @@ void Terminal::AddLine(Stream& stream, std::string_view line) {
 
 void Terminal::Err(std::string_view message) { ErrLine(SanitizeMessage(message)); }
 
-// Erases the live lines. A terminal that became narrower has wrapped them, so they occupy more rows
-// than before.
+// Erases the live lines. A terminal that became narrower has wrapped these lines, so they occupy
+// more rows than before.
 void Terminal::EraseLive() {
   if (drawn_widths_.empty()) return;
   const int width = columns();

@@ -90,7 +90,7 @@ class Admission {
 };
 
 // Returns why a node with the request `other`, from `where`, cannot be part of node 0's job;
-// nullopt if it can.
+// nullopt if the node can.
 std::optional<Error> WhyAnotherJob(const pb::AdmissionRequest& own,
                                    const pb::AdmissionRequest& other, const std::string& where);
 

@@ -30,7 +30,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   };
 
   // Takes over an accepted connection. `fd` is the connected TCP socket. If `tls` is not null, the
-  // other end must prove that it has the token. `tls` must outlive the peer.
+  // other end must prove that it has the job's token. `tls` must outlive the peer.
   Peer(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
 
   // Starts to read. The request of the node's command must arrive within `limit`.
@@ -59,8 +59,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::string words() const;
   // Returns the public key in the node's request (AdmissionRequest.public_key).
   std::string public_key() const;
-  // Waits until the command has closed its end, which it does once it has received all messages.
-  // Returns false if the deadline passes first.
+  // Waits until the command has closed its end of the connection, which happens once it has
+  // received all messages. Returns false if the deadline passes first.
   bool WaitGone(Deadline deadline) const;
 
  private:

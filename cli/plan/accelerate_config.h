@@ -48,7 +48,7 @@ Result<std::optional<AccelerateConfig>> ReadAccelerateConfig(
 void TakeNumProcesses(const AccelerateConfig& config, const PlanInfo& info, LaunchOptions& options);
 
 // Returns a notice if the file's numbers differ from a job of `ranks` on `nodes`, else an empty
-// string. A number of 0 means that it is not certain yet. Has no side effects.
+// string. A number of 0 stands for a number that is not certain yet. Has no side effects.
 std::string CountsNotice(const AccelerateConfig& config, int ranks, int nodes);
 
 // Returns the first of the modules accelerate, transformers and trl that the Python source imports;

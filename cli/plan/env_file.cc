@@ -132,8 +132,8 @@ Result<FileText> ReadText(const std::filesystem::path& path, Found found) {
 }
 
 // Returns an error if a variable of the file may load code. Used for a file in a current folder
-// that does not contain the program. Variables of a rank's place are accepted, because they are
-// left out anyway.
+// that does not contain the program. Variables of a rank's place are accepted, because such
+// variables are left out anyway.
 Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   for (const auto& [name, value] : file.variables) {
     if (IsSafeVariable(name) || IsPlaceVariable(name)) continue;

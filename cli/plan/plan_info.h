@@ -17,8 +17,8 @@ PlanInfo ReadPlanInfo(pb::Device device = pb::DEVICE_AUTO, bool only_cuda = fals
 // "..", else "". The path may contain symbolic links, which getcwd() would resolve.
 std::string NamedWorkingDirectory(const std::string& pwd);
 
-// Returns the current folder under the name that the user gave it, PWD. The links in that name are
-// not resolved, because they may lead elsewhere on a node.
+// Returns the current folder under the name that the user gave it, PWD. Links in PWD are not
+// resolved, because they may lead elsewhere on a node.
 Result<std::string> WorkingDirectory();
 
 }  // namespace dslaunch

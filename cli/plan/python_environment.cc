@@ -37,7 +37,7 @@ bool IsInPath(const std::vector<std::string>& environment, const std::string& fo
          (":" + std::string(path) + ":").find(":" + folder + ":") != std::string::npos;
 }
 
-// Returns the folder in which the PATH of `environment` finds `python3`; empty if it finds none.
+// Returns the folder in which the PATH of `environment` finds `python3`; empty if PATH finds none.
 std::string FolderOfPython(const std::vector<std::string>& environment) {
   const char* const path = FindIn(environment, "PATH");
   for (std::string_view rest = path == nullptr ? "" : path; !rest.empty();) {

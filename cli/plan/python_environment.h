@@ -20,9 +20,9 @@ struct FrontPython {
       {};  // a python3 in PATH that is not the system's if `folder` is empty, else empty
 };
 
-// Returns the environment in which dslaunch is installed; empty if it is in none. Derived from the
-// folder of argv[0] without following links, because tools such as pipx link to environments of
-// their own.
+// Returns the environment in which dslaunch is installed; empty if dslaunch is in no environment.
+// Derived from the folder of argv[0] without following links, because tools such as pipx link to
+// environments of their own.
 std::string OwnPythonFolder(const std::string& argv0);
 
 // Returns the environment of the front end, which is the first that exists of VIRTUAL_ENV,

@@ -174,7 +174,7 @@ bool IsHarmlessValue(std::string_view value) {
 bool IsAllDigits(std::string_view text) { return std::ranges::all_of(text, IsDigit); }
 
 // Returns `text` with the passwords in "scheme://user:password@host" hidden. A user without a
-// password is hidden with HTTP, because it may be a token.
+// password is hidden with HTTP, because the name may be a token.
 std::string WithoutUrlPasswords(std::string text) {
   size_t from = 0;
   while (true) {
@@ -284,8 +284,8 @@ class Masker {
     return std::string(name) + "=" + MaskedValue(name, text.substr(equals + 1));
   }
 
-  // Masks a word as the previous words require. Returns nullopt if they imply nothing for this
-  // word.
+  // Masks a word as the previous words require. Returns nullopt if the previous words imply nothing
+  // for this word.
   std::optional<std::string> AsExpected(const std::string& word) {
     const Next expected = std::exchange(next_, Next::kNothing);
     switch (expected) {

@@ -1,5 +1,5 @@
-// Reads a Slurm step in which srun starts dslaunch on each node. This is the per-node style with
-// places assigned by Slurm.
+// Reads a Slurm step in which srun starts dslaunch on each node. Such a job runs in the per-node
+// style, with places assigned by Slurm.
 #pragma once
 
 #include <optional>

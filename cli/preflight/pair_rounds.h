@@ -11,7 +11,7 @@ struct NodePair {
   size_t measuring = 0;  // index of the node that measures the network to `serving`
   bool operator==(const NodePair&) const = default;
 };
-// The pairs of a round, which measure at the same time; no node is in two of them.
+// The pairs of a round, which measure at the same time; no node is in two pairs.
 using PairRound = std::vector<NodePair>;
 
 // Returns rounds in which each of `nodes` nodes is paired with two others. A healthy node thus has

@@ -14,7 +14,8 @@ struct ComparedRow {
   std::string name;
   // Values of both jobs; empty if a job did not record the property.
   std::array<std::string, 2> values;
-  // Change from the first job to the second, such as "-12 %"; empty if it is not a number.
+  // Change from the first job to the second, such as "-12 %"; empty if the property is not a
+  // number.
   std::string change;
 };
 

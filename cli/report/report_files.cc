@@ -113,7 +113,8 @@ NamedNumbers Numbers(const Json& json) {
   return numbers;
 }
 
-// Returns the values of an evaluation other than the usual ones. These values may be negative.
+// Returns the values of an evaluation other than the usual ones. The returned values may be
+// negative.
 NamedNumbers OtherResults(const Json& eval) {
   constexpr std::array<std::string_view, 6> kUsual = {"loss",    "accuracy", "perplexity",
                                                       "correct", "samples",  "tokens"};

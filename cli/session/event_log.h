@@ -39,7 +39,7 @@ class EventLog {
   void Failed(const std::string& node, const std::string& message);
   void Lost(const std::string& node, const std::string& message);
   // Records a node's event; most kinds of events are not recorded. `names` are the names of all
-  // nodes. `unix_ms` is the time of the event if it did not happen just now.
+  // nodes. `unix_ms` is the time of the event; nullopt if the event happened just now.
   void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event,
               std::optional<int64_t> unix_ms = std::nullopt);
   // Records the stacks of ranks. `stacks` is the result of StacksJson.

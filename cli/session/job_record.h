@@ -1,5 +1,5 @@
-// Stores the record of a job on the machine that started it: job.json in the job's folder.
-// `dslaunch ps` reads it, and so do commands that connect to the job later.
+// Stores the record of a job on the machine that started the job: job.json in the job's folder.
+// `dslaunch ps` reads the record, and so do commands that connect to the job later.
 #pragma once
 
 #include <cstdint>

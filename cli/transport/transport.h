@@ -88,8 +88,8 @@ class NodeLink {
   // Makes the destructor end nothing on the node; the supervisor continues without the link.
   virtual void LeaveRunning() {}
 
-  // Returns a notice for the user about the way to the node: a sentence without its full stop, or
-  // "" for none.
+  // Returns a notice for the user about how the node was reached: a sentence without its full stop,
+  // or "" for no notice.
   virtual std::string Notice() const { return ""; }
 
   // Returns the last 4 KiB of the remote side's stderr, for error messages.
@@ -99,14 +99,14 @@ class NodeLink {
   virtual std::string Address() const = 0;
 
   // Returns this machine's numeric address as the node saw it; empty if the transport made no
-  // connection that shows it.
+  // connection that shows the address.
   virtual std::string OwnAddress() const { return ""; }
 
   // Returns the nonce with which the supervisor was started; empty if unknown.
   virtual std::string StartNonce() const { return ""; }
 
   // Returns the public key of a node that created its own key (net/certificate_authority.h); empty
-  // if the node needs one from the front end.
+  // if the node needs a key from the front end.
   virtual std::string PublicKey() const { return ""; }
 };
 

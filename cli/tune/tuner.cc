@@ -77,8 +77,8 @@ void Tuner::Drop(const Predicate& falls_out) {
   dropped_ += std::erase_if(open_, falls_out);
 }
 
-// Drops the candidates with larger micro-batches, and the smaller ones for which the activations of
-// the plan are too large too.
+// Drops the candidates with larger micro-batches, and smaller candidates for which the activations
+// of the plan are too large too.
 void Tuner::DropLarger(const TuneRow& row) {
   const auto plan = plans_.find(row.candidate);
   const auto micro = static_cast<double>(row.candidate[Axis::kMicroBatch]);

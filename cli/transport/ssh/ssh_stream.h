@@ -95,7 +95,8 @@ class SshStream {
   uint64_t deliveries_ = 0;
   uint32_t widest_ = 0;  // size of the remote window when no bytes are in transit
   uint64_t most_under_way_ = kMostUnderWay;
-  // Time since which the limit of bytes in transit is reached; nullopt if it is not reached.
+  // Time since which the limit of bytes in transit is reached; nullopt while the limit is not
+  // reached.
   std::optional<Clock::time_point> held_since_;
 };
 
