@@ -71,7 +71,8 @@ class RunCore {
   size_t most_slots_ = 0;    // largest number of slots of a node
   // Times at which nodes were first reported as lost, by node.
   std::map<size_t, Clock::time_point> given_up_at_;
-  // Time of the newest success of a rank in this attempt; nullopt once the warning is printed.
+  // Time of the newest success of a rank in this attempt; nullopt once the warning about uneven
+  // ends is printed.
   std::optional<Clock::time_point> newest_success_;
 };
 

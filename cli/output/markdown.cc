@@ -125,9 +125,7 @@ std::vector<std::string_view> Cells(std::string_view row) {
   return cells;
 }
 
-// Renders a cell. Replaces "\
-// " by '
-// ' first, because Inline would keep the backslash in code.
+// Renders a cell. Replaces "\|" by '|' first, because Inline would keep it in code.
 std::string CellText(std::string_view cell, const LinkText& link_text) {
   std::string text;
   for (size_t i = 0; i < cell.size(); ++i) {
