@@ -82,7 +82,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint64_t handshake_ = 0;  // number of the handshake in TokenTls
   std::string address_;
   std::string own_address_;
-  std::unique_ptr<FramedSocket> socket_;  // null until the node is authenticated
+  // Connection to the node; null until the node is authenticated.
+  std::unique_ptr<FramedSocket> socket_;
   asio::steady_timer limit_;
   Handlers handlers_;
   std::shared_ptr<CarriedStream> stream_;

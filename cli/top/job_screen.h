@@ -53,7 +53,7 @@ using TopLine = std::vector<TopSpan>;
 struct TopRow {
   std::string label;
   std::vector<uint32_t> ranks;  // ranks of the row, ascending
-  std::optional<size_t> node;   // nullopt if the row has several nodes
+  std::optional<size_t> node;   // index of the node; nullopt if the row has several nodes
   // True if the row represents a node or several nodes; false if it represents ranks of a node.
   bool is_node = false;
   bool stands_out = false;
