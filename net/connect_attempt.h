@@ -67,8 +67,8 @@ class ConnectSearch {
  public:
   static constexpr milliseconds kNextAfter{100};
 
-  // The callbacks are those of ConnectAttempt::Search; `on_found` may call Stop(). Before
-  // destroying the search, call Stop() and let the loop run the handlers that are ready.
+  // ConnectAttempt::Search describes the callbacks; `on_found` may call Stop(). Before destroying
+  // the search, call Stop() and let the loop run the handlers that are ready.
   ConnectSearch(
       asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
       std::function<bool(TlsStream&)> is_wanted,

@@ -13,7 +13,7 @@ namespace dslaunch {
 
 // Accepts every connection. If the limit is exceeded, evicts the oldest connection of the address
 // with the most connections. A legitimate peer authenticates within milliseconds, so an address
-// that floods the port evicts its own connections and not those of other peers.
+// that floods the port evicts its own connections and not the connections of other peers.
 class PendingConnections {
  public:
   explicit PendingConnections(size_t limit) : limit_(limit) {}

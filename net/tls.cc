@@ -148,8 +148,8 @@ std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
 }
 
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
-  // If another authority signed the certificate, OpenSSL's first error only says that some
-  // arithmetic failed, so the verification result is reported instead.
+  // If another authority signed the certificate, OpenSSL's first error is only that some arithmetic
+  // failed, so the verification result is reported instead.
   const long verdict = SSL_get_verify_result(stream.ssl());
   if (verdict == X509_V_ERR_CERT_NOT_YET_VALID || verdict == X509_V_ERR_CERT_HAS_EXPIRED) {
     return std::string("by this machine's clock its ") + X509_verify_cert_error_string(verdict) +

@@ -35,7 +35,7 @@ std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ss
                                           std::function<void(std::error_code)> on_done);
 
 // Returns the index of the node of job `job_id` whose certificate the peer has proved to hold;
-// nullopt if the peer is no node of the job. Precondition: the handshake is complete.
+// nullopt if the peer does not belong to the job. Precondition: the handshake is complete.
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id);
 
 // Returns the peer's fault that made the handshake fail, such as "it does not speak TLS".

@@ -37,7 +37,7 @@ bool IsOutdated(const Participant& participant, const pb::AgentMessage& message,
     case pb::AgentMessage::kWorkerFailed:
       return true;
     case pb::AgentMessage::kDrained:
-      return participant.in_attempt;  // spares are not told the attempt's number
+      return participant.in_attempt;  // a spare does not receive the attempt's number
     default:
       return false;
   }

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// What is known about a rank while the job is stalled.
+// The evidence about a rank while the job is stalled.
 struct RankEvidence {
   uint32_t rank = 0;
   std::string node;  // name of the rank's node

@@ -83,7 +83,8 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   std::set<uint32_t> victims;
   for (const FailureReport& report : reports) {
     const pb::Cause& cause = report.cause;
-    // This rank could not connect for the same cause, so it is no victim of the first rank.
+    // This rank could not connect for the same cause, so it does not count as a victim of the first
+    // rank.
     if (is_unreachable && Is(report, pb::Cause::UNREACHABLE)) continue;
     if (cause.victim() && cause.rank() >= 0 && cause.rank() != first->cause.rank())
       victims.insert(static_cast<uint32_t>(cause.rank()));

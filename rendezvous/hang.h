@@ -39,7 +39,7 @@ struct HangDecision {
   Kind kind = Kind::kNone;
   std::vector<uint32_t> ranks;            // ranks that hang or slow the others down, ascending
   std::string reason;                     // reason for the user; empty if kNone
-  std::chrono::microseconds slowness{0};  // for kStraggler: new value of RankSteps::reported_slow
+  std::chrono::microseconds slowness{0};  // new RankSteps::reported_slow; set for kStraggler
 };
 
 // Returns a hang if some rank has completed a step before, and no running rank has completed a step

@@ -44,7 +44,7 @@ struct QuorumDecision {
   Verdict verdict = Verdict::kWait;
   std::string reason;           // reason of the decision, for users; never empty
   pb::Cause cause;              // cause of the job's end; set for kFail
-  std::vector<Member> members;  // for kForm: the nodes that get ranks, in hostfile order
+  std::vector<Member> members;  // nodes that get ranks, in hostfile order; set for kForm
 };
 
 // The smallest and largest number of nodes with ranks. A spare only replaces a missing node, so the

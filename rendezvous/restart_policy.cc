@@ -14,7 +14,7 @@ namespace dslaunch {
 namespace {
 
 // Number of hangs after which the node that caused them is set aside. A hang costs the time until
-// it is detected, so this number is smaller than that of other failures.
+// it is detected, so this number is smaller than the number for other failures.
 constexpr uint32_t kHangsOfNode = 2;
 
 // Returns the reason why another attempt cannot help; empty if it might help.

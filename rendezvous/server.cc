@@ -98,8 +98,8 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   };
 
   void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
-  // Moves the stream that `resume` names to the session of a new connection. Returns false if there
-  // is no such stream.
+  // Moves the stream that `resume` names to the session of a new connection. Returns false if that
+  // stream does not exist.
   bool Resume(Session& session, const pb::Resume& resume) DSL_REQUIRES(mutex_);
   void OnStreamEnd(Session& session) DSL_REQUIRES(mutex_);
   void Drop(SessionId id) DSL_REQUIRES(mutex_);

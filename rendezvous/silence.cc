@@ -85,7 +85,7 @@ bool SilentNodes::IsHeard(const Participant& participant, Clock::time_point now)
 
 bool SilentNodes::ReceivesFromTooFew(Clock::time_point now) const {
   const auto is_heard = [&](const Participant& participant) { return IsHeard(participant, now); };
-  // Only this node itself is heard, so too few nodes are left.
+  // Only this node itself sends messages, so too few nodes are left.
   if (std::ranges::count_if(roster_.Joined(), is_heard) <= 1) return true;
   return majority_ && !majority_->IsMetBy([&](uint32_t voter) { return is_heard(roster_[voter]); });
 }

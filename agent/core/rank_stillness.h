@@ -24,7 +24,7 @@ struct RankUse {
 // over the rank's process and its descendants.
 struct RankSigns {
   uint64_t peer_bytes = 0;    // bytes on TCP connections, except connections to the store
-  uint64_t store_bytes = 0;   // bytes on TCP connections to the store, which are no sign of life
+  uint64_t store_bytes = 0;   // bytes on TCP connections to the store; not a sign of life
   uint64_t file_bytes = 0;    // bytes that the processes moved by read() and write()
   uint64_t output_bytes = 0;  // size of the logs of stdout and stderr
   uint64_t own_cpu_ms = 0;    // CPU time of the rank's process, without descendants
@@ -91,7 +91,7 @@ class RankStillness {
   bool connected_ = false;  // whether bytes were ever seen on connections to ranks
   bool ended_ = false;
   Stillness any_;
-  Stillness without_cpu_;  // stillness if the own process's CPU time is no sign of life
+  Stillness without_cpu_;  // stillness if CPU time of the own process does not count
 };
 
 }  // namespace dslaunch

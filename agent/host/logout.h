@@ -17,7 +17,7 @@ struct LogoutInfo {
 };
 
 // Returns the value of KillUserProcesses after reading the texts in order. The last setting in a
-// [Login] section applies; the default is no.
+// [Login] section applies; the default is "no".
 bool ParseKillUserProcesses(const std::vector<std::string>& logind_configurations);
 
 // Returns whether a process with this content of /proc/PID/cgroup belongs to a login session.

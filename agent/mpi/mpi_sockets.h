@@ -31,8 +31,8 @@ struct PmixPort {
 // thread.
 class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
  public:
-  // Opens the sockets, those of PMI-1 in `folder`. Calls `on_use` once, not from within Open(),
-  // when a rank first looks for a server. Fails with kIo.
+  // Opens the sockets; the sockets of PMI-1 are files in `folder`. Calls `on_use` once, not from
+  // within Open(), when a rank first looks for a server. Fails with kIo.
   static Result<std::shared_ptr<MpiSockets>> Open(asio::io_context& loop, const std::string& folder,
                                                   uint32_t ranks, PmixPort pmix,
                                                   std::function<void(MpiProtocol)> on_use);

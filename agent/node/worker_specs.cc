@@ -113,8 +113,8 @@ WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_no
                        const AttemptPlace& place, const Environment& environment, int cores,
                        const std::vector<Accelerator>& numbered) {
   WorkerPlan plan{place, own_node.slots(), own_node.name(), cores};
-  // Several nodes on one machine share its devices, so the first device of each node is that of the
-  // node's first rank.
+  // Several nodes on one machine share its devices, so the devices of each node begin with the
+  // device of the node's first rank.
   const uint32_t first_device = prepare.job().local() ? place.assignment.first_rank() : 0;
   plan.devices_given =
       !prepare.devices().empty() || (place.device != pb::DEVICE_CPU && first_device > 0);

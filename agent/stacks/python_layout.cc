@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the mapping of the first byte of the file that contains the interpreter; nullptr if there
-// is no such mapping.
+// Returns the mapping of the first byte of the file that contains the interpreter; nullptr if that
+// byte is not mapped.
 const FileMapping* InterpreterFile(const std::vector<FileMapping>& maps) {
   for (const FileMapping& mapping : maps) {
     const std::string_view name = FileName(mapping.path);

@@ -371,8 +371,8 @@ class Supervisor {
   supervisor_action::Finish end_;
 };
 
-// Opens those of the descriptors 0 to 2 that are missing. Otherwise the next socket would get one
-// of these numbers, and printing would corrupt the socket's data.
+// Opens the descriptors 0 to 2 if they are missing. Otherwise the next socket would get one of
+// these numbers, and printing would corrupt the socket's data.
 void OpenStandardFds() {
   int fd = 0;
   do {

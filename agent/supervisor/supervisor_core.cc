@@ -52,7 +52,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       break;
     case pb::SupervisorRequest::kDetach:
       detached_ = true;
-      lease_end_.reset();  // the lease was that of the front end
+      lease_end_.reset();  // the front end's lease no longer counts
       break;
     case pb::SupervisorRequest::kAlive:
       OnAlive(request.alive(), now);

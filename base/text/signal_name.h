@@ -15,7 +15,7 @@ inline std::string SignalName(int signal_number) {
   return name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + name;
 }
 
-// Returns those of the given signals that the process does not ignore. A signal that was ignored
+// Returns the given signals except the signals that the process ignores. A signal that was ignored
 // when the process started must stay ignored, as nohup and background jobs of shells require.
 // Precondition: no handlers are installed yet.
 inline std::vector<int> NotIgnored(std::initializer_list<int> signal_numbers) {
