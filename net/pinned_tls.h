@@ -19,7 +19,7 @@
 
 namespace dslaunch {
 
-// The key pair of one end, created in memory and never stored.
+// The key pair of one end, created in memory.
 struct PinnedKey {
   OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
   std::string pin;  // public key as 64 lower-case hexadecimal digits

@@ -35,8 +35,8 @@ class RankFileReader {
   // `folder` is BASE/JOB_ID/nodes/NODE. `max_bytes` limits the total size of all parts.
   RankFileReader(const std::string& folder, uint64_t max_bytes);
 
-  // Returns the next part. The last part of a file has `end` set. Returns nullopt after the last
-  // file.
+  // Returns the next part of the files. Only the very last part has `end` set; after it, returns
+  // nullopt.
   std::optional<pb::RankFilePart> Next();
 
  private:

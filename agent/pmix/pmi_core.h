@@ -66,7 +66,8 @@ class PmiCore {
   // Handles a line from a rank of this node, without its newline. Fails with kBadInput if no
   // library sends such a line; the error is a sentence without the rank's name.
   Result<PmiActions> OnLine(uint32_t local_rank, std::string_view line);
-  // Handles the end of a rank's connection, which is an error unless the rank has finished.
+  // Handles the end of a rank's connection. Barriers can no longer complete unless the rank had
+  // finished, so they fail.
   PmiActions OnClosed(uint32_t local_rank);
   // Handles the end of the barrier. `data` contains the values that the ranks of all nodes have
   // put. `failure` is the reason if the barrier failed; empty on success.

@@ -30,7 +30,8 @@ constexpr std::string_view kFields[] = {
     "ecc.errors.corrected.volatile.total",
     "ecc.errors.uncorrected.volatile.total",
 };
-// Driver 535 renamed the field and accepts both names, so older drivers get the old name.
+// Driver 535 renamed the field and accepts both names, so the old name comes first, which older
+// drivers accept too.
 constexpr std::array<std::string_view, kDeviceQueries> kThrottleField = {
     "clocks_throttle_reasons.active", "clocks_event_reasons.active", ""};
 

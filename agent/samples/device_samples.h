@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Number of queries for nvidia-smi, best first. An older driver refuses a query with a field that
-// it does not support, so the next query has fewer or older fields.
+// Number of queries for nvidia-smi, best first. A driver refuses a query with a field that it does
+// not support, so each further query has other or fewer fields.
 inline constexpr size_t kDeviceQueries = 3;
 
 // Returns the value of --query-gpu for the query at index `query`, which must be below
