@@ -32,8 +32,8 @@ class MpiCore {
   void OnFailed(const std::string& why);
   // Handles a report of the MPI server about a rank, unasked or as an answer.
   void OnRank(const pb::PmixRank& known, Clock::time_point now);
-  // Records that a rank of this node has called MPI_Abort. Usually the rank's exit code reports the
-  // failure later; if the code is 0 or the rank waits to be killed, this function reports it.
+  // Handles a call of MPI_Abort by a rank of this node. Kills the rank if it waits to be killed,
+  // and stops the job if the code is 0. Otherwise the rank's exit code reports the failure later.
   void OnAbort(const pb::PmixAbort& aborted);
   // Delays the end of a rank that exited with 0 and asks the MPI server for the rank's last MPI
   // call. Returns false if there is no need to ask, so that the end counts at once.

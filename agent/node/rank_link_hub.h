@@ -89,7 +89,7 @@ class RankLinkHub {
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::unique_ptr<AttachSocket> socket_;
-  // Declared last, because their threads post to the loop and use no other members.
+  // The threads of these two objects only post to the loop.
   std::unique_ptr<NodeDialer> dialer_;
   std::unique_ptr<Acceptor> acceptor_;
 };
