@@ -1,6 +1,6 @@
-// Implements dslaunch-agent, which dslaunch starts over SSH or locally. The program is a node's
-// supervisor, from which the agent is forked, an inspector of a job that runs or ran on this node,
-// or a relay to other nodes.
+// Implements dslaunch-agent, which dslaunch starts over SSH or locally. The program has three
+// roles. It is a node's supervisor, from which the agent is forked; an inspector of a job that runs
+// or ran on this node; or a relay to other nodes.
 #include <fcntl.h>
 #include <malloc.h>
 #include <openssl/crypto.h>

@@ -61,7 +61,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
 
 // A search for a node at all its endpoints, of which only one may work. Starts with the first
 // endpoint. Starts the next endpoint when an earlier one has failed, or when the latest has taken
-// kNextAfter (RFC 8305), so that usually only one TLS handshake is made for a node with several
+// kNextAfter (RFC 8305). Usually only one TLS handshake is thus made for a node with several
 // addresses. Runs on the loop's thread.
 class ConnectSearch {
  public:

@@ -1,5 +1,5 @@
 // Implements mutual TLS 1.3 between two ends that know each other's public key, called the pin. The
-// channel that carries the pins may be public, but must protect them from changes: the command
+// channel that carries the pins may be public, but must protect them from changes. The command
 // lines of mpirun, pdsh and srun carry one pin, and the output of these programs carries the other.
 //
 // The pre-shared key (RFC 8446, section 2.2) is derived from the keys of both ends (X25519), so

@@ -39,12 +39,11 @@ struct FirstCause {
 
 // Chooses the first cause by these rules, in this order:
 // 1. The first cause is not a victim (Cause.victim) unless all failures are. A victim may be
-//    reported before its cause, because a lost node is detected only after seconds without a
-//    heartbeat, and because a program may close its connections long before it exits. The cause is
-//    also not a rank that failed while being stopped, unless all others are victims. Among victims
-//    only: a rank that could not connect, which then is itself the cause and not a victim; else a
-//    rank that timed out; else a rank whose connection ended, because connections to the former
-//    ranks end too.
+//    reported before its cause: a lost node is detected only after seconds without a heartbeat, and
+//    a program may close its connections long before it exits. The cause is also not a rank that
+//    failed while being stopped, unless all others are victims. Among victims only: a rank that
+//    could not connect, which then is itself the cause and not a victim; else a rank that timed
+//    out; else a rank whose connection ended, because connections to the former ranks end too.
 // 2. It is not later than any other failure. A failure whose interval lies before another's came
 //    first, and so did an earlier report of the same node.
 // 3. Its report arrived first.

@@ -182,7 +182,7 @@ RankAssignment AssignRanks(std::vector<Member> members) {
   }
   assignment.ranks = NumberRanks(std::move(with_ranks));
   // Other nodes reach the rendezvous node by the address that they used for joining, and any other
-  // node by the address of its connection, so the address of the store depends on the first member.
+  // node by the address of its connection. The first member decides which address applies.
   const Member& first = members.front();
   if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())

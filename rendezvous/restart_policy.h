@@ -33,9 +33,9 @@ pb::Cause::Restart RestartVerdictOf(const pb::Cause& cause);
 
 // Decides what follows the attempt that `cause` ended, which is the last of `ended` (oldest first).
 // `nodes` are all nodes of the job.
-// - A restart needs one of policy.max_restarts, and a cause that may not recur: not a request of
-//   the user, a program that cannot be started, bad usage or input, or a program that stopped
-//   because it was asked to (ExitCode::kPreempted).
+// - A restart needs one of policy.max_restarts, and a cause that may not recur. Causes that recur
+//   are a request of the user, a program that cannot be started, bad usage or input, and a program
+//   that stopped because it was asked to (ExitCode::kPreempted).
 // - Two consecutive attempts without a step beyond the best of all earlier attempts are a loop,
 //   provided that the program has reported steps. An attempt that ended for a joining node is not
 //   counted.

@@ -74,10 +74,10 @@ bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::
   return now - *cut_off_at_ < milliseconds(timeouts_.heartbeat_ms());
 }
 
-// Nodes that are cut off together do not fall silent at exactly the same time: the heartbeat of one
-// node was just due, and the heartbeat of another is late because a packet was lost. A node may
-// thus have been cut off together with a node that has reached SilenceLimit, so this limit is half
-// of SilenceLimit.
+// Nodes that are cut off together do not fall silent at exactly the same time. The heartbeat of one
+// node may just have been due, and the heartbeat of another may be late because a packet was lost.
+// A node may thus have been cut off together with a node that has reached SilenceLimit, so this
+// limit is half of SilenceLimit.
 bool SilentNodes::IsHeard(const Participant& participant, Clock::time_point now) const {
   return participant.has_joined && !participant.lost_in &&
          now - participant.last_seen < SilenceLimit(timeouts_) / 2;

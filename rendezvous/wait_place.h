@@ -23,8 +23,8 @@ struct WaitPlace {
 };
 
 // Returns the exchange in which a rank waits. An exchange is a function of torch.distributed,
-// DeepSpeed, Horovod or torch.cuda, an exchange that the rank has reported, or, in a program
-// without Python, a system call that reads from a socket.
+// DeepSpeed, Horovod or torch.cuda, or an exchange that the rank has reported. In a program without
+// Python, it is also a system call that reads from a socket.
 WaitPlace FindWaitPlace(const pb::RankStacks& stacks);
 
 // Returns whether a process of the rank is a Python interpreter.

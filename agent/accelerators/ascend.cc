@@ -13,7 +13,7 @@ std::vector<Accelerator> ReadAscend(const std::string& root, const LookUpVariabl
     npu.name = "Ascend NPU";
     npu.file = file;
     // Device files and PCI addresses may have different orders, so the PCI address of a single
-    // device is unknown, and only a NUMA node that all devices share is reliable.
+    // device is unknown. Only a NUMA node that all devices share is reliable.
     npu.numa_node = CommonNumaNode(root, kHuawei, {kProcessingAccelerator});
   }
   return npus;

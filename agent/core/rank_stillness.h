@@ -45,9 +45,9 @@ struct RankSigns {
 // number `looks` after the first. Ignores work of a waiting program: CPU time below 2 % or 20 ms,
 // 256 bytes for each look that are read from event descriptors, and as many bytes as the store's
 // connections carried. If a GPU is open, ignores the CPU time of the rank's own process, because
-// waiting for a GPU uses it, and few bytes on connections, because NCCL's RAS sends some every
-// second. Without `cpu_counts`, the CPU time of the rank's own process never counts; the CPU time
-// of its descendants always counts.
+// waiting for a GPU uses it. Then also ignores few bytes on connections, because NCCL's RAS sends
+// some every second. Without `cpu_counts`, the CPU time of the rank's own process never counts; the
+// CPU time of its descendants always counts.
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
                uint32_t looks = 1, bool cpu_counts = true);
 
@@ -58,9 +58,9 @@ class RankStillness {
  public:
   // Handles the result of a look at the rank; nullopt if its processes cannot be read. `interval`
   // is the usual time between two looks. A longer gap than two intervals counts as two intervals,
-  // because looks were lost. `wrote_dump` is whether the rank may have worked since the last look
-  // on a dump of Flight Recorder that the agent requested; its own CPU time and file accesses since
-  // that look then do not count.
+  // because looks were lost. `wrote_dump` is whether the rank may have worked on a requested dump
+  // of Flight Recorder since the last look. Its own CPU time and file accesses since that look then
+  // do not count.
   void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now,
               bool wrote_dump = false);
   // Records that the rank exited with 0.

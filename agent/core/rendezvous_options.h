@@ -14,9 +14,9 @@ namespace dslaunch {
 
 // Returns the indexes of the nodes of which a majority must support the rendezvous
 // (rendezvous/majority.h); empty if no majority is needed. A majority is needed if the job is
-// detachable and may restart, and if at least three nodes were present at the start, so that the
-// job can continue without one node. The result then contains all nodes that were present at the
-// start.
+// detachable and may restart, and at least three nodes were present at the start. With three nodes,
+// the job can continue without one of them. The result then contains all nodes that were present at
+// the start.
 inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   constexpr size_t kLeastVoters = 3;
   if (!prepare.job().detachable() || prepare.job().policy().max_restarts() == 0) return {};

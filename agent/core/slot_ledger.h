@@ -16,8 +16,8 @@ namespace dslaunch {
 
 // Divides the time of one slot among buckets. Every moment is counted once, so the times always add
 // up to the time since construction. Time since the last step is judged at the next step or at the
-// end of the attempt, because only then it is known whether the step was new, waited for others, or
-// hung. Times() applies the same rules to the time so far.
+// end of the attempt. Only then it is known whether the step was new, waited for others, or hung.
+// Times() applies the same rules to the time so far.
 //
 // A program that reports no status lines counts as productive while all ranks run. If it reports a
 // status line later, the time before that line counts as its start.

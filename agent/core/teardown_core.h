@@ -1,5 +1,5 @@
-// Ends a node's part of the job: stores the first cause, notifies the rendezvous, sends the result
-// to the front end or writes it to a file, and ends the agent once no other process needs it.
+// Ends a node's part of the job. Stores the first cause, notifies the rendezvous, and sends the
+// result to the front end or writes it to a file. Ends the agent once no other process needs it.
 #pragma once
 
 #include <optional>

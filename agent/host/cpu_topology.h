@@ -1,8 +1,8 @@
 // Reads this machine's CPU topology from /sys.
 //
-// hwloc is not used, because Debian's libhwloc.a needs libudev, which has no static library, and
-// the agent must run on nodes that have only a C library. Four small files for each CPU are enough.
-// They are a stable interface of the kernel, which torchrun and numactl read too.
+// The agent must run on nodes that have only a C library. Debian's libhwloc.a needs libudev, which
+// has no static library, so hwloc is not used. Four small files for each CPU are enough. They are a
+// stable interface of the kernel, which torchrun and numactl read too.
 #pragma once
 
 #include <string>

@@ -36,10 +36,10 @@ std::optional<std::string> ReadErrorFile(std::string_view json);
 FailureEvidence ClassifyFailure(int signal, std::string_view last_lines,
                                 std::string_view error_message);
 
-// Returns the error of a program that failed by itself while it was being stopped: the message in
-// its error file, the root exception of its last Python traceback, or the uncaught C++ exception.
-// Returns nullopt if the program reported no error, or only an error that the stop (an interrupt)
-// or the end of another rank caused.
+// Returns the error of a program that failed by itself while it was being stopped. The error is the
+// message in its error file, the root exception of its last Python traceback, or the uncaught C++
+// exception. Returns nullopt if the program reported no error, or only an error that the stop (an
+// interrupt) or the end of another rank caused.
 std::optional<std::string> ErrorBeforeStop(std::string_view last_lines,
                                            std::string_view error_message);
 

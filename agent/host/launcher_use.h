@@ -74,13 +74,13 @@ struct ShellLauncher {
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script);
 
 // Fails with kUsage, naming the node, if `argv` starts a launcher. The launcher may be named by
-// argv[0], by the file to which argv[0] links, or by the Python module that this file, a console
-// script, calls. argv[0] is a path on this node; a file that cannot be read is not a launcher.
+// argv[0], by the file to which argv[0] links, or by the Python module that a console script calls.
+// argv[0] is a path on this node. A file that cannot be read is not a launcher.
 Result<void> CheckNoLauncher(const std::vector<std::string>& argv, const std::string& node_name);
 
-// Returns a warning if `argv`, run in the folder `cwd`, is a shell script or a shell with -c that
-// contains a command which starts a launcher; otherwise an empty string. Reads the script on this
-// node.
+// Returns a warning if `argv` runs a shell script, or a shell with -c, that contains a command
+// which starts a launcher. Otherwise returns an empty string. `cwd` is the folder in which `argv`
+// runs. Reads the script on this node.
 std::string ShellLauncherWarning(const std::vector<std::string>& argv, const std::string& cwd);
 
 }  // namespace dslaunch

@@ -29,8 +29,8 @@ LogoutInfo ReadLogoutInfo();
 
 // Returns whether the supervisor should leave the session for a scope of the user's service
 // manager. It should leave only if the session would end the job. Without KillUserProcesses, a
-// session lasts as long as its processes, whereas the service manager of a user who does not linger
-// ends all its processes with the user's last login.
+// session lasts as long as its processes. The service manager of a user who does not linger ends
+// all its processes with the user's last login.
 bool ShouldLeaveSession(const LogoutInfo& info);
 
 // Returns a warning for the user if a logout would end the job; otherwise an empty string.

@@ -11,9 +11,9 @@
 
 namespace dslaunch {
 
-// Returns the record about an out-of-memory kill of process `pid` from the kernel's log, which has
-// the format of /dev/kmsg with one record per line; nullopt if there is no such record. Pids are
-// recycled, so records before `since_us` after boot are ignored.
+// Returns the record about an out-of-memory kill of process `pid`; nullopt if there is none.
+// `kernel_log` has the format of /dev/kmsg, with one record per line. Pids are recycled, so records
+// before `since_us` after boot are ignored.
 std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
                                                uint64_t since_us);
 
@@ -39,8 +39,8 @@ struct OutOfMemoryInfo {
 // if no fact shows that.
 std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details);
 
-// Returns the fact that shows that a process which the worker had started was killed for lack of
-// memory, while the worker itself failed in another way; nullopt if no fact shows that.
+// Returns the fact that shows that a child of the worker was killed for lack of memory, while the
+// worker itself failed in another way; nullopt if no fact shows that.
 //   `details`     its `kernel_log` is FindOutOfMemoryKillNamedIn() of the worker's last lines
 //   `last_lines`  last lines of the worker's output, which may mention a killed process
 std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,

@@ -14,7 +14,7 @@ namespace dslaunch {
 bool IsOwnMachine(std::string_view program, std::string_view own);
 
 // Fails with kCannotExecute if the file at `path`, or the interpreter of the script there, was
-// built for another machine type and the kernel cannot run it; the message names the node and both
+// built for another machine type and the kernel cannot run it. The message names the node and both
 // types. The kernel may run such a file through an emulator, so if the types differ, a process is
 // started to test that. `name` is the program's name as the user gave it.
 Result<void> CheckMachine(const std::string& path, const std::string& name,

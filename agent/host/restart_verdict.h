@@ -23,9 +23,9 @@ struct RestartVerdict {
 //
 // "Cannot help" must be reliable. It needs a text that names a cause which the next start finds
 // unchanged, such as a missing module, a wrong shape or a full disk. In the program's own error,
-// the type of a Python exception may be enough; in other lines, only a specific text is. "Can help"
-// needs a text about the network, another rank, a service, or hardware that another node or a reset
-// replaces. Everything else is unknown, including lack of memory.
+// the type of a Python exception may be enough. In other lines, only a specific text is enough.
+// "Can help" needs a text about the network, another rank, a service, or hardware that another node
+// or a reset replaces. Everything else is unknown, including lack of memory.
 RestartVerdict JudgeRestart(int signal, std::string_view last_lines, std::string_view evidence,
                             bool victim);
 

@@ -34,9 +34,9 @@ std::string ThinMarks(std::string_view marks);
 // Maintains the log files of one node, in one attempt after the other. Used by one thread. A full
 // or slow disk may delay or disable the maintenance, but the job continues without an error.
 //
-// Writes a file `marks` to the attempt's folder, which relates times to offsets in the logs: lines
-// "UNIX_MS RANK STDOUT_BYTES STDERR_BYTES" in order of time, one per second for each rank that
-// wrote something. It is at most 1 MiB, with larger intervals between older marks. Readers ignore
+// Writes a file `marks` to the attempt's folder, which relates times to offsets in the logs. Its
+// lines are "UNIX_MS RANK STDOUT_BYTES STDERR_BYTES" in order of time, one per second for each rank
+// that wrote output. It is at most 1 MiB, with larger intervals between older marks. Readers ignore
 // malformed lines, which a full disk may have truncated.
 class LogKeeping {
  public:

@@ -1,5 +1,5 @@
-// Stores the result of a job on its node: in the job's folder, or in a second folder if that disk
-// is full or does not respond, so that the exit code of a detached job is not lost.
+// Stores the result of a job on its node, so that the exit code of a detached job is not lost. Uses
+// the job's folder, or a second folder if that disk is full or does not respond.
 #pragma once
 
 #include <cstdint>

@@ -66,8 +66,8 @@ class RankWatch {
   std::map<uint32_t, uint64_t> exchanges_;
 };
 
-// Returns the mean time between two looks: a twelfth of the shorter limit, such as 5 s for 60 s,
-// but at least 100 ms, so that at least six looks fit into each limit. Ignores a limit of 0;
+// Returns the mean time between two looks, which is a twelfth of the shorter limit, such as 5 s for
+// 60 s, but at least 100 ms. At least six looks then fit into each limit. Ignores a limit of 0;
 // returns 0 if both limits are 0.
 milliseconds LookInterval(milliseconds setup, milliseconds hang);
 

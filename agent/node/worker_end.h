@@ -22,11 +22,11 @@ struct WorkerLife {
 };
 
 // Returns the event for a worker's end. For a failure, the event has the last lines of the worker's
-// stderr, or of its stdout if stderr is empty, whether the worker is a victim, whether memory ran
-// out, and where its core dump is. A worker that failed while it was being stopped counts as failed
-// if its output has an error of its own, because a program that leaves the process group last ends
-// later than the ranks whose connections it breaks. Reads files of the worker and of the kernel,
-// which takes some milliseconds.
+// stderr, or of its stdout if stderr is empty. It also states whether the worker is a victim,
+// whether memory ran out, and where the core dump is. A program that leaves the process group last
+// ends later than the ranks whose connections it breaks. A worker that failed while it was being
+// stopped therefore counts as failed if its output has an error of its own. Reads files of the
+// worker and of the kernel, which takes some milliseconds.
 WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life);
 

@@ -18,10 +18,10 @@ namespace dslaunch {
 Result<std::vector<pb::DeviceSpeed>> MeasureDevices(const std::string& trainer,
                                                     milliseconds patience);
 
-// Returns the speeds in the output of `dslaunch-train bench devices`: lines of "device", the
-// number, and four rates per second (operations of a matrix product, bytes to the device, bytes
-// from the device, and bytes within the device's memory). The trainer is not trusted, so other
-// lines are skipped. Pure.
+// Returns the speeds in the output of `dslaunch-train bench devices`. A line has "device", the
+// number, and four rates per second: operations of a matrix product, bytes to the device, bytes
+// from it, and bytes within its memory. The trainer is not trusted, so other lines are skipped.
+// Pure.
 std::vector<pb::DeviceSpeed> ParseDeviceSpeeds(std::string_view output);
 
 }  // namespace dslaunch

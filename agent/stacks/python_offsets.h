@@ -11,9 +11,9 @@
 
 namespace dslaunch {
 
-// Byte offsets of members in CPython's structures. All objects have the same header: the type at 8,
-// the size of variable objects at 16, the content of bytes at 32, the length of strings at 16 and
-// their state at 32.
+// Byte offsets of members in CPython's structures. All objects have the same layout. The type is at
+// 8 and the size of variable objects at 16. The content of bytes is at 32. The length of strings is
+// at 16 and their state at 32.
 struct PythonOffsets {
   static constexpr uint32_t kNone = UINT32_MAX;  // offset if the version has no such member
 

@@ -39,8 +39,8 @@ enum class KillTargets {
 };
 
 // Returns whether a process belongs to kRanks. Workers start in `session`, the supervisor's
-// session. A worker that has created a session of its own leads it, so that session has the number
-// of the worker's pid, which is in `groups`, the workers' process groups. Pure.
+// session. `groups` contains the workers' process groups. A worker that has created a session of
+// its own leads it, so that session has the number of the worker's group. Pure.
 bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> groups);
 
 // The numbers of living processes.
@@ -82,8 +82,8 @@ struct GracefulKillDecision {
 // Returns the next action while `left` processes are left. Pure.
 //
 // Ranks: SIGTERM follows another first signal when the ranks have exited, or else shortly before
-// SIGKILL. After the ranks have exited, SIGTERM is repeated, because a child that a shell with a
-// trap has just forked loses the signal: the trap's handler is still installed until exec.
+// SIGKILL. A child that a shell with a trap has just forked loses the signal, because the trap's
+// handler is still installed until exec. So SIGTERM is repeated after the ranks have exited.
 //
 // Processes apart, after the last process of the ranks: SIGTERM is sent after half a second, or
 // after three seconds if one of them serves others (torch_shm_manager exits after two), and again

@@ -1,7 +1,7 @@
 // Runs the supervisor, the process on a node that is the parent of the agent and of every worker,
 // and that leaves no process behind. The front end starts the supervisor over SSH; its stdin and
-// stdout carry the agent's gRPC bytes. agent/supervisor/supervisor_core.h makes its decisions; this
-// file carries them out with the loop, processes, descriptors and signals.
+// stdout carry the agent's gRPC bytes. agent/supervisor/supervisor_core.h makes the decisions, and
+// this file carries them out.
 #pragma once
 
 #include <functional>

@@ -41,9 +41,9 @@ class SupervisorWorkers {
   void StartIn(const std::string& cgroup);
 
   // Begins to start a worker in a new process group, without waiting for another start or for a
-  // disk. Returns the process, or an error if there is none. on_start is called when the worker has
-  // executed its program or has failed to do so; it is not called after an error. `shared` contains
-  // the settings that all workers of a start have in common; its `workers` are not read.
+  // disk. Returns the process, or an error if there is none. Calls on_start later, when the worker
+  // has executed its program or has failed to do so, but not after an error. `shared` contains the
+  // settings that all workers of a start have in common; its `workers` are not read.
   SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
   // Sends a signal to each running worker, but not to its children. With `only`, sends the signal

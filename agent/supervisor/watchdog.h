@@ -1,5 +1,5 @@
-// Runs the watchdog, a small process that sleeps while the supervisor or the agent lives, and that
-// ends the processes which the workers leave if both are killed at the same time.
+// Runs the watchdog, a small process that sleeps while the supervisor or the agent lives. If both
+// are killed at the same time, it ends the processes that the workers leave.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Waits for the exit of a child process, even where pidfds are not available: on kernels before
-// 5.3, and under seccomp profiles that refuse them (EPERM in older versions of Docker).
+// Waits for the exit of a child process, even where pidfds are not available. Kernels before 5.3 do
+// not have them, and some seccomp profiles refuse them (EPERM in older versions of Docker).
 #pragma once
 
 #include <poll.h>

@@ -65,9 +65,9 @@ class PickleValue {
   // Returns entry `i` of a dict or object, in the pickle's order. Precondition: i < size() and
   // has_entries().
   std::pair<PickleValue, PickleValue> entry(size_t i) const;
-  // Returns the value of a string or int key in a dict; the value that was set last if the key
-  // occurs several times, and nullopt if it does not occur. For an object, looks in its state if
-  // that is a dict, else in its entries.
+  // Returns the value of a string or int key in a dict; nullopt if the key does not occur. If the
+  // key occurs several times, returns the value that was set last. For an object, looks in its
+  // state if that is a dict, else in its entries.
   std::optional<PickleValue> Find(std::string_view key) const;
   std::optional<PickleValue> Find(int64_t key) const;
 

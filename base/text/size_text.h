@@ -26,7 +26,7 @@ inline std::string SizeText(uint64_t bytes) {
 }
 
 // Returns a duration such as "2 s" or "0.25 s". From one minute on, uses whole seconds, as in "3
-// min", "5 min 02 s" or "2 h 05 min 10 s"; from two days on, days and hours, as in "3 d 04 h".
+// min", "5 min 02 s" or "2 h 05 min 10 s". From two days on, uses days and hours, as in "3 d 04 h".
 // Omits trailing units of 0. Returns "0 s" for negative values.
 inline std::string DurationText(int64_t ms) {
   char text[64];

@@ -3,8 +3,8 @@
 //
 // Bytes are numbered from the beginning of the stream. Each end keeps what it has sent until the
 // other end reports it as delivered, and sends again, on the next connection, what the other end
-// has not received. A window bounds the bytes that are sent and not yet delivered, so each end can
-// always receive, even if its own reader is slow, and neither direction blocks the other.
+// has not received. A window bounds the bytes that are sent and not yet delivered. Each end can
+// therefore always receive, even if its own reader is slow, and neither direction blocks the other.
 //
 // A frame is its kind (1 byte), the size of its content (4 bytes, big-endian) and the content:
 //   D  bytes of the stream
