@@ -18,12 +18,12 @@
 // destructors are not checked.
 #define DSL_GUARDED_BY(mutex) DSL_THREAD_ANNOTATION(guarded_by(mutex))
 
-// Marks a function whose caller must hold these mutexes; DSL_EXCLUDES marks one whose caller must
-// not hold them. A lambda that accesses guarded data needs the annotation too.
+// Marks a function whose caller must hold these mutexes. DSL_EXCLUDES marks a function whose caller
+// must not hold them. A lambda that accesses guarded data needs the annotation too.
 #define DSL_REQUIRES(...) DSL_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define DSL_EXCLUDES(...) DSL_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// Marks a function that acquires these mutexes and returns with them held; DSL_RELEASE marks one
-// that releases them. Without arguments, the mutex is `this`.
+// Marks a function that acquires these mutexes and returns with them held; DSL_RELEASE marks a
+// function that releases them. Without arguments, the mutex is `this`.
 #define DSL_ACQUIRE(...) DSL_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define DSL_RELEASE(...) DSL_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 // Marks a function after which the mutex counts as held. Without arguments, the mutex is `this`.

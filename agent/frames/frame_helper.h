@@ -1,6 +1,6 @@
-// Reads the C and C++ frames of a process in a forked child of the supervisor. This reads files of
-// the program, which may take long, need much memory, or crash the reader, so the supervisor does
-// not do it itself.
+// Reads the C and C++ frames of a process in a forked child of the supervisor. Reading files of the
+// program may take long, need much memory, or crash the reader, so the supervisor does not read
+// them itself.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Measures the speed of the GPUs. The static agent cannot load CUDA, so it runs dslaunch-train for
-// that.
+// Measures the speed of the GPUs. The static agent cannot load CUDA, so dslaunch-train makes the
+// measurement.
 #pragma once
 
 #include <string>

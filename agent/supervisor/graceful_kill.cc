@@ -15,7 +15,7 @@ constexpr milliseconds kTermAgainEvery{1'000};  // interval of SIGTERM after the
 constexpr milliseconds kApartEndsWithin{500};
 // Time for a process outside of the ranks' sessions to exit after SIGKILL to the ranks.
 constexpr milliseconds kApartKilledWithin{700};
-// Time for a process that serves others to exit, in place of either of the two times above.
+// Time for a process that serves others to exit; replaces kApartEndsWithin and kApartKilledWithin.
 constexpr milliseconds kServerEndsWithin{3'000};
 
 // Makes one decision in steps. Each step returns whether it has determined the action.
