@@ -60,7 +60,8 @@ class CallBackTransport : public Transport {
   Mutex mutex_;
   std::shared_ptr<CallBackServer> server_ DSL_GUARDED_BY(mutex_);
   std::vector<OfferedAgent> offered_ DSL_GUARDED_BY(mutex_);
-  std::shared_ptr<Run> common_ DSL_GUARDED_BY(mutex_);  // null once all nodes have joined
+  // Run of all nodes; null once all nodes have joined.
+  std::shared_ptr<Run> common_ DSL_GUARDED_BY(mutex_);
   std::vector<bool> has_joined_ DSL_GUARDED_BY(mutex_);
 };
 

@@ -56,7 +56,8 @@ class AttachSession {
     std::unique_ptr<NodeStream> stream;
     std::map<FileKey, uint64_t> offsets;  // offsets from which to continue reading each file
     std::optional<pb::Cause> outcome;
-    std::optional<pb::JobResult> result;  // set once the job has ended on the node
+    // Result from the node; set once the job has ended on the node.
+    std::optional<pb::JobResult> result;
     std::string lost;  // reason why the node counts as lost; empty if it is not lost
     Clock::time_point last_seen = Clock::now();
     bool reached = false;

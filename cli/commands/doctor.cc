@@ -59,7 +59,8 @@ struct Patient {
 using Inspections = std::vector<std::shared_ptr<NodeInspection>>;
 
 struct PatientAnswer {
-  std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
+  // Inspection of the node; null if the node was not reached.
+  std::shared_ptr<NodeInspection> inspection;
   std::optional<pb::NodeInfo> report;
   int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;

@@ -23,7 +23,8 @@ namespace dslaunch {
 // A node whose performance is measured.
 struct BenchNode {
   std::string name;
-  std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
+  // Inspection of the node; null if the node was not reached.
+  std::shared_ptr<NodeInspection> inspection;
   uint32_t threads = 1;  // number of threads that compute concurrently in a measurement
   uint32_t gpus = 0;     // number of GPUs that must be free
 };

@@ -16,7 +16,7 @@ namespace dslaunch {
 
 // The answer of a node about a job.
 struct NodeAnswer {
-  std::optional<pb::JobSight> sight;  // nullopt if the node could not be asked
+  std::optional<pb::JobSight> sight;  // answer of the node; nullopt if the node could not be asked
   std::string reason;                 // reason why `sight` is nullopt
 };
 

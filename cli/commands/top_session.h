@@ -103,8 +103,8 @@ class TopSession {
   std::optional<asio::posix::stream_descriptor> keys_;
   std::unique_ptr<CursesTerminal> terminal_;
   milliseconds every_{0};
-  std::shared_ptr<StacksWanted> stacks_;  // null if no stacks are awaited
-  std::shared_ptr<EventReader> log_;      // null if no log is shown
+  std::shared_ptr<StacksWanted> stacks_;  // pending request for stacks; null if there is none
+  std::shared_ptr<EventReader> log_;      // reader of the shown log; null if no log is shown
   uint64_t log_number_ = 0;
   std::map<bool, ScreenLines> log_lines_;  // indexed by whether the lines are from stderr
   bool job_ended_ = false;

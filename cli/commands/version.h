@@ -19,7 +19,7 @@ struct VersionInfo {
 
 // The LibTorch that the trainer beside dslaunch uses.
 struct LibTorch {
-  std::string folder;   // empty if no LibTorch is found
+  std::string folder;   // path of the LibTorch; empty if no LibTorch is found
   std::string version;  // version such as "2.11.0"; empty if unknown
 };
 

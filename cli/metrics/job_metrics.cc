@@ -26,9 +26,9 @@ std::optional<double> Positive(double value) {
 
 struct JobMetrics::RankView {
   std::string labels;
-  const pb::RankSample* sample = nullptr;    // nullptr if the rank has no sample
-  const pb::RankGoodput* goodput = nullptr;  // nullptr if the rank has no goodput
-  const StatusLine* step = nullptr;          // nullptr if the rank has reported no step
+  const pb::RankSample* sample = nullptr;    // newest sample; nullptr if the rank has no sample
+  const pb::RankGoodput* goodput = nullptr;  // newest goodput; nullptr if the rank has no goodput
+  const StatusLine* step = nullptr;  // newest step; nullptr if the rank has reported no step
   uint64_t goodput_age_us = 0;
 };
 

@@ -55,7 +55,7 @@ class MetricsServer {
   bool complained_ = false;
   asio::steady_timer file_timer_;
   asio::local::stream_protocol::acceptor local_;
-  std::string socket_path_;  // empty if no socket is open
+  std::string socket_path_;  // path of the open socket; empty if no socket is open
   asio::ip::tcp::acceptor tcp_;
   std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);  // number of open connections
 };

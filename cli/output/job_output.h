@@ -98,7 +98,7 @@ class JobOutput {
   struct Stream {
     std::string tag;
     RedrawnLines lines;
-    ScreenLines screen;  // used instead of `lines` if the terminal can redraw lines
+    ScreenLines screen;  // lines of the stream, instead of `lines` if the terminal can redraw lines
     uint64_t attempt = 0;
     size_t last_line = 0;  // hash (LineHash) of the last shown line that was not blank
 

@@ -132,7 +132,8 @@ struct JobEvents {
   std::vector<Restart> restarts;  // one for each attempt, sorted by attempt
   std::vector<Hang> hangs;        // hangs in the order of the file
   std::string cause;  // cause of the failure; empty after success and while the job runs
-  std::optional<ReportedGoodput> goodput;  // nullopt while the job runs, and if no rank was started
+  // Use of the ranks' time; nullopt while the job runs, and if no rank was started.
+  std::optional<ReportedGoodput> goodput;
   std::string evidence;  // output of the rank that shows the cause; empty if unknown
   size_t bad_lines = 0;
 };

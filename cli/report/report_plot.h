@@ -29,7 +29,7 @@ std::vector<PlotPoint> Smoothed(const std::vector<PlotPoint>& points, size_t rea
 struct Plot {
   struct Line {
     std::string name;  // name in the legend; empty to omit the line there
-    int color = 0;     // 0 to 7 for the page's colours; negative for grey
+    int color = 0;     // 0 to 7 for one of the page's colours; negative for grey
     // Separate parts of the line, each with x in ascending order and finite numbers.
     std::vector<std::vector<PlotPoint>> pieces;
     bool faint = false;

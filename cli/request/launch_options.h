@@ -57,8 +57,9 @@ enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
 // The per-node style: the same command runs on each node of the job, and starts only the ranks of
 // that node. Node 0's command is also the front end.
 struct PerNode {
-  std::optional<int> node_rank;  // nullopt to number nodes in the order in which they join
-  std::string host;              // host on which the other nodes reach node 0's command
+  // Rank of the node; nullopt to number nodes in the order in which they join.
+  std::optional<int> node_rank;
+  std::string host;         // host on which the other nodes reach node 0's command
   int port = 29'500;        // port of the command of node 0; 0 for any port in a job of one node
   std::string id = "none";  // id that distinguishes jobs with the same host and port
   // True if this is node 0's command (is_host of rdzv_conf); nullopt if not given.
@@ -167,12 +168,14 @@ struct LaunchOptions {
   std::optional<int> num_nodes;
   // The job is elastic if min_nodes is set; num_nodes is then not set.
   std::optional<int> min_nodes;
-  std::optional<int> max_nodes;  // nullopt for all nodes of the hostfile except spares
-  std::optional<int> num_gpus;   // number of ranks per node
+  // Largest number of nodes; nullopt for all nodes of the hostfile except spares.
+  std::optional<int> max_nodes;
+  std::optional<int> num_gpus;  // number of ranks per node
   // Names of the options that gave num_nodes and num_gpus, for messages.
   std::string num_nodes_name = "--num_nodes";
   std::string num_gpus_name = "--num_gpus";
-  std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
+  // Devices that are counted on each node as its slots; excludes num_gpus.
+  std::optional<SlotsFrom> slots_from;
   std::optional<std::string> hostfile;
   // False if only a run file that the user did not name gives the hostfile.
   bool hostfile_is_trusted = true;

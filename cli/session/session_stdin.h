@@ -40,7 +40,8 @@ class SessionStdin {
   const std::function<void(const std::string&)> log_;
   // Sends stdin to rank 0; nullopt if rank 0 does not read it.
   std::optional<StdinForwarder> forwarder_;
-  std::optional<StdinWatch> watch_;  // set if there is a notice and stdin is not forwarded
+  // Watch of stdin; set if there is a notice and stdin is not forwarded.
+  std::optional<StdinWatch> watch_;
   bool notice_logged_ = false;
   size_t node_ = 0;  // index of the node of rank 0
 };

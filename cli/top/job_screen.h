@@ -67,8 +67,9 @@ inline constexpr size_t kMostListedNodes = 16;
 std::vector<TopRow> TableRows(const JobModel& model, const TopView& view, Clock::time_point now);
 
 struct TopScreen {
-  std::vector<TopLine> lines;  // at most as many as the screen has; each line fits the width
-  std::vector<TopRow> rows;    // all rows of the table, including rows that are not visible
+  // Lines of the screen, at most as many as the screen has; each line fits the width.
+  std::vector<TopLine> lines;
+  std::vector<TopRow> rows;  // all rows of the table, including rows that are not visible
 };
 
 // Draws the screen, whose size is `rows` and `columns`. With at least 40 columns and 8 rows all

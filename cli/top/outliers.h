@@ -31,7 +31,8 @@ struct RankFigures {
 RankFigures FiguresOf(const JobModel& model, const ModelRank& rank);
 
 struct Outlier {
-  std::optional<uint32_t> rank;  // nullopt if the whole node is the outlier
+  // Rank that is the outlier; nullopt if the whole node is the outlier.
+  std::optional<uint32_t> rank;
   size_t node = 0;
   std::string why;
 };

@@ -24,7 +24,7 @@ struct TuneRequest {
 struct TuneOutcome {
   TuneProblem problem;
   std::vector<TuneRow> rows;
-  std::optional<TuneRow> best;  // nullopt if no configuration was measured
+  std::optional<TuneRow> best;  // chosen configuration; nullopt if no configuration was measured
   std::string reason;           // reason why the search ended
   size_t untried = 0;           // number of configurations without a row that could still be tried
   size_t dropped = 0;  // number of configurations without a row that were dropped with others

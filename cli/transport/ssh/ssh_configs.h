@@ -31,7 +31,8 @@ class SshConfigs {
     bool is_busy = false;  // true while a thread is running ssh; it will call Keep
     // Time of the first answer; nullopt before the first answer.
     std::optional<Clock::time_point> read_at;
-    std::optional<SshConfigRules> rules;  // nullopt if no hosts share a configuration
+    // Rules of ssh_config; nullopt if no hosts share a configuration.
+    std::optional<SshConfigRules> rules;
     // The value is nullopt if each host of the class needs an answer of its own.
     std::map<std::string, std::optional<Answer>> by_class;
   };

@@ -20,8 +20,9 @@ namespace dslaunch {
 struct PumpEnd {
   // True if the command ended; false if the connection was lost or stopped.
   bool closed_by_node = false;
-  std::optional<int> exit_status;  // nullopt if a signal ended the command
-  std::string error;               // cause if the connection was lost, otherwise empty
+  // Exit status of the command; nullopt if a signal ended the command.
+  std::optional<int> exit_status;
+  std::string error;  // cause if the connection was lost, otherwise empty
 };
 
 // Transfers bytes on a loop's thread, without blocking; meanwhile only that thread may use the
