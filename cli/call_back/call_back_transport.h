@@ -33,7 +33,7 @@ class CallBackTransport : public Transport {
     size_t num_single = 0;          // number of nodes outside `nodes` that may connect concurrently
     // Interface whose addresses the nodes get; empty for all interfaces.
     std::string network_interface;
-    // Called as each step of connecting begins; may be empty.
+    // Receives each step of connecting as it begins; may be empty.
     std::function<void(ConnectStep)> on_step;
   };
   explicit CallBackTransport(Options options) : options_(std::move(options)) {}

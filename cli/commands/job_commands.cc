@@ -44,8 +44,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kAskTimeout(5'000);    // limit of `ps` for all nodes of all jobs
-constexpr milliseconds kFindTimeout(20'000);  // limit for all nodes of a job
+constexpr milliseconds kAskTimeout(5'000);    // time limit of `ps` for all nodes of all jobs
+constexpr milliseconds kFindTimeout(20'000);  // time limit for the answers of all nodes of a job
 // Limit for removing a job, whose nodes may have many files.
 constexpr milliseconds kRemoveTimeout(60'000);
 // Limit for collecting the files of a report from all nodes.

@@ -31,12 +31,12 @@ struct JobView {
   };
   // A checkpoint in memory with the states of all ranks.
   struct Copy {
-    int64_t step = -1;  // -1 if a rank has not made a copy
+    int64_t step = -1;  // step of the copy; -1 if a rank has not made a copy
     int64_t unix_ms = 0;
   };
   JobRecord record;
   State state = State::kLost;
-  std::string detail;  // sentence that explains the state; often empty
+  std::string detail;  // sentence that explains the state; may be empty
   int exit_code = 0;
   int64_t ended_unix_ms = 0;
   int ranks = 0;               // number of ranks; 0 if unknown

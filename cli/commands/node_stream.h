@@ -25,9 +25,10 @@ class NodeStream {
     std::function<void(const pb::NodeEvent&)> event;  // receives all events except output
     // Receives output. The stream reads the next event after `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
-    // Called when the stream has ended, with an error if the node could not be reached.
+    // Receives the end of the stream, with an error if the node could not be reached.
     std::function<void(Result<void>)> over;
-    // Called if the agent sent `what`, which violates the protocol; `over` follows.
+    // Receives a description, `what`, of a message of the agent that violates the protocol; `over`
+    // follows.
     std::function<void(const std::string& what)> broke_rules;
   };
 

@@ -66,8 +66,10 @@ class JobState {
 
   // Returns the newest attempt that started; 0 before the first attempt.
   uint64_t attempt() const { return attempt_; }
-  uint32_t restarts() const { return restarts_; }  // number of restarts after failures so far
-  int world_size() const { return world_size_; }   // number of ranks of the newest attempt
+  // Returns the number of restarts after failures so far.
+  uint32_t restarts() const { return restarts_; }
+  // Returns the number of ranks of the newest attempt.
+  int world_size() const { return world_size_; }
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
   // The ranks that succeeded and the ranks that still run, in ascending order.

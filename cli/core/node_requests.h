@@ -44,7 +44,8 @@ class NodeRequests {
   // job runs.
   bool running() const { return run_.has_value(); }
   void SetRun(pb::RunRequest run) { run_ = std::move(run); }
-  pb::Device device() const { return run_->device(); }  // kind of the job's devices
+  // Returns the kind of the job's devices.
+  pb::Device device() const { return run_->device(); }
   pb::RunRequest RunFor(size_t index) const;
   // Sets the new host of the rendezvous. `opened` is the answer of the new host.
   void MoveHost(size_t host, const pb::RendezvousOpened& opened);

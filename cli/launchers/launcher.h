@@ -24,7 +24,7 @@ enum class Launcher {
 
 enum class Way {
   kHere,         // this process starts all agents, which are on this machine
-  kSsh,          // over SSH, with a connection for each node
+  kSsh,          // agents are started over SSH, with a connection for each node
   kOwnCommands,  // the user starts a command on each node
   // One process of a program for each node, connected to the node by its stdin and stdout.
   kEachNode,

@@ -22,9 +22,10 @@ struct JobCommand {
   std::vector<std::string> ssh_command;
 
   // Options of the command `ps`.
-  bool all = false;          // true to include jobs that have ended
-  bool json = false;         // print JSON; also an option of `stacks` and `top`
-  bool openmetrics = false;  // print metrics of `job`, or of all running jobs if `job` is empty
+  bool all = false;   // true to include jobs that have ended
+  bool json = false;  // whether to print JSON; also an option of `stacks` and `top`
+  // Whether to print metrics of `job`, or of all running jobs if `job` is empty.
+  bool openmetrics = false;
   bool prune = false;
   int64_t older_than_ms = 0;  // minimum time since the end of a job that --prune removes
 

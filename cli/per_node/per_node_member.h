@@ -69,7 +69,8 @@ class MemberSession {
   // This node's agent, and this command's own connection to it. The destructor ends the connection
   // and waits for its calls, 10 s at most. It must not run on one of gRPC's threads.
   struct Agent {
-    std::shared_ptr<NodeLink> link;  // shared with the thread that waits for the link's end
+    // Link to the agent; shared with the thread that waits for its end.
+    std::shared_ptr<NodeLink> link;
     UniqueFd command;  // duplicate of the connection's descriptor, used to end the connection
     std::unique_ptr<pb::Agent::Stub> stub;
     OpenCalls calls;

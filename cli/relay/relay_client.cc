@@ -51,7 +51,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     self_ = shared_from_this();
     *input_.mutable_start() = std::move(start);
     stub.async()->Run(&context_, this);
-    AddHold();  // holds the call until both directions end, because they start on the loop
+    AddHold();  // holds the call until both directions end, because both start on the loop
     is_writing_ = true;
     StartWrite(&input_);
     StartRead(&output_);

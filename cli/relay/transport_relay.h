@@ -36,7 +36,7 @@ class RelayTransport : public Transport {
     // The command that a relay runs to reach another node.
     std::shared_ptr<const NodeCommand> from_relay;
     std::string hint;  // text that is appended to every error
-    OnStep on_step;    // called as each step of a connection begins; may be empty
+    OnStep on_step;    // receives each step of a connection as it begins; may be empty
     std::vector<NodeTarget> nodes;
     size_t fanout = 0;          // number of nodes in a group (RelayFanout); above 1
     bool is_resumable = false;  // whether the agents of a job outlive the connections to them

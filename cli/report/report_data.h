@@ -158,7 +158,7 @@ struct ReportData {
   std::string job_id;
   std::string command;  // command line as typed by the user
   std::string state;    // state such as "running" or "ended (137)"
-  std::string detail;   // sentence about the state; often empty
+  std::string detail;   // sentence that explains the state; may be empty
   bool ended = false;
   int exit_code = 0;  // exit code of the job; valid if `ended`
   int64_t started_unix_ms = 0;

@@ -36,7 +36,7 @@ struct Plot {
   };
   struct Mark {  // A vertical line at `x`.
     double x = 0;
-    std::string label;  // short text; may be empty
+    std::string label;  // short text at the line; may be empty
     bool strong = false;
   };
   std::string title;  // alternative text of the plot

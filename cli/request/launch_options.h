@@ -242,7 +242,7 @@ struct LaunchOptions {
   std::vector<std::string> copy_files;           // paths, as typed, of files to copy to the nodes
   std::vector<std::string> copy_folders;         // paths, as typed, of folders to copy to the nodes
   std::optional<std::string> venv_script;        // script sourced on the nodes before the program
-  std::optional<std::string> accelerate_config;  // path of a file, or "default"
+  std::optional<std::string> accelerate_config;  // path of the configuration file, or "default"
   std::optional<NumaBinding> numa_binding;
   bool bind_cores_to_rank = false;
   std::optional<std::string>

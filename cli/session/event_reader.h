@@ -27,8 +27,8 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
     // Receives a piece of a rank's output. The reader reads the next event once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     std::function<void()> ended;
-    // Called before `ended` if the node sent an invalid message; `what` is a sentence that
-    // describes the message. May be empty.
+    // Receives a sentence that describes an invalid message of the node; called before `ended`. May
+    // be empty.
     std::function<void(const std::string& what)> broke_rules = {};
     // `listening` is called when the reader waits for the next event. `holding` is called when an
     // event has arrived and is about to be handled. Both may be empty.

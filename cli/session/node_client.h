@@ -84,8 +84,9 @@ class NodeClient {
  private:
   const std::shared_ptr<LoopPoster> poster_;
   const std::string name_;
-  const std::shared_ptr<NodeLink> link_;  // shared with the thread that waits for the link's end
-  StreamHandle stream_;                   // descriptor of the link, which gRPC reads and writes
+  // Link to the agent; shared with the thread that waits for its end.
+  const std::shared_ptr<NodeLink> link_;
+  StreamHandle stream_;  // descriptor of the link, which gRPC reads and writes
   std::unique_ptr<pb::Agent::Stub> stub_;
   OpenCalls calls_;
   asio::steady_timer watchdog_;  // needed because gRPC can miss a deadline while a write blocks

@@ -41,7 +41,8 @@ class StdinForwarder {
   const bool is_terminal_;
   const Send send_;
   const std::function<void()> on_line_;
-  asio::posix::stream_descriptor readable_;  // an epoll descriptor; closed for files
+  // Epoll descriptor that is readable when stdin is; closed for files.
+  asio::posix::stream_descriptor readable_;
   asio::steady_timer timer_;
   bool running_ = false;
   bool busy_ = false;  // whether the forwarder is waiting or sending

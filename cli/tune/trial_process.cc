@@ -34,7 +34,8 @@ class Output {
     ::fcntl(writer_.get(), F_SETFL, ::fcntl(writer_.get(), F_GETFL) & ~O_NONBLOCK);
     return true;
   }
-  int fd() const { return reader_.get(); }  // -1 after the end of the output
+  // Returns the descriptor of the pipe; -1 after the end of the output.
+  int fd() const { return reader_.get(); }
   int writer() const { return writer_.get(); }
   void CloseWriter() { writer_.Reset(); }
 

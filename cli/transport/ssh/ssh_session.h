@@ -29,7 +29,7 @@ struct SshOptions {
   std::string config_file = {};
   // Cache of ssh_config, shared by all copies of these options.
   std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>();
-  // Called when each step begins, on a thread of the connection; may be empty.
+  // Receives each step as it begins, on a thread of the connection; may be empty.
   std::function<void(ConnectStep)> on_step = {};
   // The program, with options, that replaces SshSession (--ssh_command); empty to use SshSession.
   std::vector<std::string> command = {};
@@ -187,7 +187,7 @@ class SshSession {
       const int status = step();
       if (status != SSH_AGAIN) return status;
       // libssh returns SSH_AGAIN forever after the server has ended the session with a message, so
-      // check the connection.
+      // the connection is checked too.
       if (::ssh_is_connected(session_.get()) == 0) return SSH_ERROR;
       DSL_TRY(WaitIo(deadline));
     }
