@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kMaxJobBytes = 256 << 20;  // limit for all nodes of a job together
+constexpr uint64_t kMaxJobBytes = 256 << 20;  // limit of the bytes of all nodes of a job together
 constexpr uint64_t kMaxNodeBytes = 64 << 20;
 constexpr uint64_t kLeastNodeBytes = 1 << 20;
 constexpr size_t kMaxPathBytes = 4096;

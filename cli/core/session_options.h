@@ -26,7 +26,7 @@ inline constexpr const char* kPreflightName = "preflight.json";
 struct SessionOptions {
   pb::JobSpec job;  // without the list of nodes, which the session adds
   LaunchPlan plan;
-  // Files to copy to the nodes before the start; may be null.
+  // output of ranks to show; ignored if the job is detachable
   std::shared_ptr<const CopyList> copy_list;
   MpiChoice mpi = MpiChoice::kAuto;
   ShownOutput shown;  // ignored if the job is detachable

@@ -45,10 +45,11 @@ struct PlanInfo {
 
 struct LaunchPlan {
   Launcher launcher = Launcher::kLocal;
-  std::vector<Host> nodes;  // in hostfile order; the local launcher ignores host, port and user
-  int min_nodes = 1;        // smallest number of nodes with ranks; with fewer the job ends
-  int start_nodes = 0;      // number of nodes with which the job can begin; 0 for min_nodes
-  int max_nodes = 1;        // largest number of nodes with ranks: all except spares
+  // Nodes in hostfile order; the local launcher ignores host, port and user.
+  std::vector<Host> nodes;
+  int min_nodes = 1;    // smallest number of nodes with ranks; with fewer the job ends
+  int start_nodes = 0;  // number of nodes with which the job can begin; 0 for min_nodes
+  int max_nodes = 1;    // largest number of nodes with ranks: all except spares
   RankNumbering ranks;  // numbering with max_nodes nodes; with fewer nodes the job has fewer ranks
   // For kExec, the --exec_command. For launchers that start all nodes at once, the program and its
   // first arguments. Empty for other launchers.

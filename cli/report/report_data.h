@@ -128,8 +128,8 @@ struct JobEvents {
     double t = 0;  // Unix time of the message, in seconds
     std::string text;
   };
-  std::vector<Start> starts;      // one for each attempt, sorted by attempt
-  std::vector<Restart> restarts;  // one for each attempt, sorted by attempt
+  std::vector<Start> starts;      // starts of the job, one for each attempt, sorted by attempt
+  std::vector<Restart> restarts;  // restarts of the job, one for each attempt, sorted by attempt
   std::vector<Hang> hangs;        // hangs in the order of the file
   std::string cause;  // cause of the failure; empty after success and while the job runs
   // Use of the ranks' time; nullopt while the job runs, and if no rank was started.

@@ -19,7 +19,7 @@ enum class MpiChoice { kAuto, kPmix, kPmi, kNone };
 // The ranks whose output appears on the terminal. The log files contain the output of all ranks.
 struct ShownRanks {
   bool all = false;
-  std::vector<int> ranks = {0};  // ascending, without duplicates; unused if `all`
+  std::vector<int> ranks = {0};  // shown ranks, ascending, without duplicates; unused if `all`
   bool operator==(const ShownRanks&) const = default;
 };
 

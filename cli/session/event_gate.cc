@@ -9,7 +9,8 @@ namespace {
 constexpr double kMostNotices = 200;
 constexpr double kNoticesPerSecond = 10;
 constexpr double kMostSamples = 20;
-constexpr double kSamplesPerSecond = 5;  // a node sends at most four samples a second
+// Limit for a node, which sends at most four samples a second.
+constexpr double kSamplesPerSecond = 5;
 
 // Limit of the rate of attempts, because no node starts and ends its ranks more often. Each start
 // and end of a rank is an event, and an attempt has a few other events.
