@@ -57,7 +57,7 @@ class TopSession {
     std::unique_ptr<NodeStream> stream;
     Clock::time_point last_seen;
     bool reached = false;
-    bool over = false;  // the node has ended, or is permanently lost
+    bool over = false;  // true if the node has ended or is permanently lost
   };
   // A pending request for the stacks of all nodes.
   struct StacksWanted {

@@ -24,7 +24,7 @@ inline constexpr const char* kPreflightName = "preflight.json";
 
 // The specification of a job and the options that only the front end uses.
 struct SessionOptions {
-  pb::JobSpec job;  // without the list of nodes, which the session adds
+  pb::JobSpec job;  // specification of the job; the session adds the list of nodes
   LaunchPlan plan;
   // output of ranks to show; ignored if the job is detachable
   std::shared_ptr<const CopyList> copy_list;

@@ -14,7 +14,7 @@ namespace dslaunch {
 // A node of a hostfile, with its answer to an inspection.
 struct AskedHost {
   Host host;
-  std::optional<Error> failure;  // if set, the other fields are not valid
+  std::optional<Error> failure;  // error of the node; if set, the other fields are not valid
   int gpus = 0;                  // number of GPUs that a job would see
   std::string gpu_name;          // name of the first GPU
   std::string gpu_noun = "GPU";  // word for the node's accelerators, such as "NPU"

@@ -29,7 +29,7 @@ struct EndCause {
   };
   Kind kind = Kind::kNone;
   std::string node;
-  int rank = -1;  // -1 if no particular rank is the cause
+  int rank = -1;  // rank that is the cause; -1 if no particular rank is
   int local_rank = 0;
   int exit_code = 0;  // exit code of the rank, for kWorkerExit
   int signal = 0;     // number of the signal, for kWorkerSignal and kInterrupted

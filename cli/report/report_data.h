@@ -38,7 +38,7 @@ struct MetricsPoint {
 struct EvalPoint {
   int64_t step = 0;  // step of the evaluated weights; 0 if not reported
   double loss = kNotRecorded;
-  double accuracy = kNotRecorded;  // fraction from 0 to 1
+  double accuracy = kNotRecorded;  // accuracy as a fraction from 0 to 1
   double perplexity = kNotRecorded;
   NamedNumbers others = {};  // other measured values, such as the metrics of a plugin
 };

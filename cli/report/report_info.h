@@ -32,7 +32,7 @@ struct JobPace {
   // Median of own_s; the lower middle value of an even number, so that one of two ranks can be
   // slow.
   double median_s = 0;
-  std::vector<RankPace> ranks;  // sorted by own_s, the slowest rank first
+  std::vector<RankPace> ranks;  // ranks sorted by own_s, the slowest rank first
 };
 
 // Returns the pace of the last start in which a rank reported times; nullopt if no rank ever did.

@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kColumns = 504;  // half of the widest plot's pixels
+constexpr int kColumns = 504;  // columns for Thinned; half of the pixels of the widest plot
 
 Json PointsOf(const std::vector<PlotPoint>& points) {
   Json list = Json::array();

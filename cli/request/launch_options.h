@@ -101,7 +101,7 @@ struct TrainOptions {
   std::optional<std::string> checkpoint_dir;
   std::optional<int64_t> save_every;         // number of optimizer steps between checkpoints
   std::optional<int64_t> memory_checkpoint;  // number of optimizer steps between copies in memory
-  std::optional<std::string> resume;         // "auto", "none" or the name of a checkpoint
+  std::optional<std::string> resume;         // checkpoint to resume from: "auto", "none" or a name
   bool async_save = false;
   bool load_module_only = false;
   std::optional<std::string> resume_from;

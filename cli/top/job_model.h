@@ -24,7 +24,7 @@ struct UseRates {
 struct ModelRank {
   uint32_t rank = 0;
   size_t node = 0;
-  pb::RankSample sample;  // texts are sanitized; unset before the node's first sample
+  pb::RankSample sample;  // newest sample, sanitized; unset before the node's first sample
   UseRates rates;
   bool has_sample = false;
   bool ended = false;

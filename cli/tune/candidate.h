@@ -33,7 +33,8 @@ struct Candidate {
 struct TuneProblem {
   int64_t ranks = 1;
   int64_t nodes = 1;
-  std::vector<int> ranks_of_nodes = {};  // in the order of the ranks; empty if not known
+  // Number of ranks on each node, in rank order; empty if not known.
+  std::vector<int> ranks_of_nodes = {};
   int64_t global_batch = 1;
   bool on_gpu = false;  // whether ranks compute on GPUs
   Candidate recipe;     // the recipe's own configuration

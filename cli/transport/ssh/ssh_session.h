@@ -63,7 +63,7 @@ using SshKey = std::unique_ptr<ssh_key_struct, FreeSshKey>;
 
 // The state that a connection attempt shares with other threads, which can stop the attempt.
 struct SshControl {
-  int stop_fd = -1;  // becomes readable when the attempt must stop
+  int stop_fd = -1;  // descriptor that becomes readable when the attempt must stop
   std::atomic<ConnectStep> step{ConnectStep::kResolve};
   std::function<void(ConnectStep)> on_step;
   // Time by which the attempt's deadline was extended. Waiting for a turn or for the user does not
@@ -198,7 +198,7 @@ class SshSession {
   SshConfig config_;  // cleared after login to save memory
   const Deadline deadline_;
   SshControl& control_;
-  std::string where_;                // "user@host port N", for messages
+  std::string where_;                // location of the node for messages: "user@host port N"
   std::string address_;              // numeric address; the configured host if behind a proxy
   bool asked_ = false;               // whether the user was asked for a secret
   std::unique_ptr<NodeLink> hop_;    // the connection to the last host of ProxyJump; null if none
