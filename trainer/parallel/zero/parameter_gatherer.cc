@@ -47,7 +47,7 @@ ParameterGatherer::Owner ParameterGatherer::OwnerOf(const at::Tensor& tensor) {
 
 void ParameterGatherer::AddUnit(int channel, Unit description) {
   schedule_.AddUnit(description.flat.numel(), description.stays);
-  UnitGatherer& owner = *this;  // a private base, which emplace_back cannot see
+  UnitGatherer& owner = *this;  // converted here, because the base class is private
   units_.emplace_back(owner, units_.size(), exchange_, channel, std::move(description));
   casts_.push_back(nullptr);
 }
@@ -63,7 +63,8 @@ void ParameterGatherer::CheckThread() const {
 }
 
 void ParameterGatherer::Begin(bool trains) {
-  // Operations of another thread would not wait, so everything is awaited here.
+  // The dispatch mode of Refresh is in another thread, so operations here would not wait for the
+  // units.
   if (refreshing_ && std::this_thread::get_id() != refresh_thread_) AwaitRefreshed();
   if (!releases_) return;
   CheckThread();
@@ -158,7 +159,8 @@ void ParameterGatherer::Done(GatheredUnit& unit) noexcept {
   if (schedule_.Unpin(unit.index())) Free(unit);
 }
 
-// Null, too, if there is one in a third dtype already, or the whole unit may have been written to.
+// Also returns null if the unit exists in a third dtype already, or if the whole unit may have been
+// written to.
 GatheredUnit* ParameterGatherer::CastOf(GatheredUnit& unit, at::ScalarType dtype) {
   const size_t index = unit.index();
   if (!schedule_.in_pass() || schedule_.IsHeld(index)) return nullptr;

@@ -17,90 +17,94 @@ namespace dslaunch {
 
 // Counts since the last Begin.
 struct GatherCounts {
-  int64_t units = 0;  // gathers, of the same unit too
-  int64_t ahead = 0;  // gathers begun before the operation that read the unit
-  int64_t bytes = 0;  // gathered, the parts of all ranks together
+  int64_t units = 0;  // number of gathers; a unit that is gathered twice counts twice
+  int64_t ahead = 0;  // number of gathers that began before an operation read the unit
+  int64_t bytes = 0;  // size of all gathered units, including this rank's own parts
   int64_t peak_live_elements = 0;
 };
 
-// The parameters of a unit are views of its `flat`, whose memory is allocated and freed as needed;
-// its shard stays. A dispatch mode of this thread sees the inputs of every operation, in backward
-// passes too, finds units by their storage, and gathers and holds them while the operation runs. A
-// model needs no change. Code that reads memory without an operation (data_ptr(), torch::save), or
-// in another thread, must do so while the units are held by Unshard; otherwise it throws c10::Error
-// that names the unit, with a text for which IsNotGathered (trainer/comm/explain.h) is true. An
-// operation that writes to a parameter throws too: the value would be lost. A view of a parameter
-// (t(), narrow(), detach()) gathers nothing.
+// Gathers units, which are groups of parameters that the ranks share out, while operations read
+// them. The parameters of a unit are views of the tensor `flat`, whose memory is allocated and
+// freed as needed; the rank's shard of the unit always has memory. A dispatch mode of the thread
+// intercepts every operation, in backward passes too, finds units among the inputs by their
+// storage, and gathers and holds the units while the operation runs, so models need no change.
 //
-// In a pass (Begin to End) GatherSchedule decides which units are gathered ahead, and how long a
-// gathered unit stays. Outside of a pass an operation that reads a unit throws TrainError kBadInput
-// that names the unit and GatheredParameters.
+// Code that reads memory without an operation (data_ptr(), torch::save) or in another thread must
+// run between Unshard and Reshard of the unit. Otherwise it throws a c10::Error that names the unit
+// and for whose text IsNotGathered (trainer/comm/explain.h) returns true. An operation that writes
+// to a parameter throws too, because the written value would be lost. An operation that only
+// returns a view of a parameter (t(), narrow(), detach()) gathers nothing.
 //
-// Autocast's copies of weights are whole parameters, which its cache and the backward pass would
-// keep. So in a pass the cache is off, and instead of a copy autocast gets a unit in its dtype,
-// which is gathered from cast shards, released and gathered again as any other, with the same
-// values.
+// During a pass (Begin to End) GatherSchedule decides which units are gathered ahead, and when a
+// gathered unit is released. Outside of a pass an operation that reads a unit throws a TrainError
+// kBadInput that names the unit and GatheredParameters.
 //
-// On a device the host does not wait: a unit's memory is allocated in the stream that first reads
-// it (or gathers it ahead), and the operation is ordered after the exchange. An operation in
-// another stream waits for the first stream, and the memory is reused only after both.
+// Autocast's copies of weights are whole parameters, which autocast's cache and the backward pass
+// would keep. So the cache is off during a pass, and instead of a copy autocast gets a unit in its
+// dtype, which is gathered from cast shards and released like other units and has the same values.
 //
-// A unit that stays always has memory. Refresh may request its other parts long before they are
-// read: only an operation that reads the unit waits for them, and the mode is on until all parts
-// have arrived.
+// On a device the host does not wait. A unit's memory is allocated in the stream that gathers the
+// unit, and the operation is ordered after the exchange. An operation in another stream waits for
+// the first stream, and the memory is reused only after both streams have used it.
 //
-// One thread at a time: on a device backward passes run in autograd's own thread there, which has
-// this thread's dispatch modes. Every rank must run the same operations.
+// A unit that stays always has memory. Refresh may request the other ranks' parts long before they
+// are read, because only an operation that reads the unit waits for the parts. The dispatch mode is
+// on until all parts have arrived.
+//
+// Used by one thread at a time. On a device backward passes run in autograd's thread, which has the
+// dispatch modes of the calling thread. Every rank must run the same operations.
 class ParameterGatherer final : private UnitGatherer {
  public:
-  using Unit = GatheredUnit::Description;  // `flat` is from MakeFlat, unless it stays
+  using Unit = GatheredUnit::Description;  // MakeFlat makes `flat`, unless the unit stays
 
-  // Returns a tensor [elements] of which views can be made, though it has no memory yet.
+  // Returns a tensor [elements] without memory, of which views can be made.
   static at::Tensor MakeFlat(int64_t elements, const at::TensorOptions& options);
 
-  // The owner of a parameter's memory.
+  // Owner of a parameter's memory.
   enum class Owner {
-    kOther,         // not a gatherer
-    kGatherer,      // a gatherer
-    kGoneGatherer,  // a gatherer that was destroyed: the values are lost
+    kOther,         // the memory does not belong to a gatherer
+    kGatherer,      // a gatherer that exists
+    kGoneGatherer,  // a gatherer that was destroyed, so the values are lost
   };
   static Owner OwnerOf(const at::Tensor& tensor);
 
-  // Frees the memory of every `flat` that does not stay. `exchange` must outlive this; unit i uses
-  // channel first_channel + i.
+  // Frees the memory of `flat` of every unit that does not stay. `exchange` must outlive this
+  // object. Unit i uses channel first_channel + i.
   ParameterGatherer(const ShardExchange& exchange, int first_channel, std::vector<Unit> units,
                     const GatherLimits& limits);
-  // Must run in the thread of the constructor. Tensors that still refer to the units' storage have
-  // no memory then: reading them throws an error that names the unit.
+  // Must run in the thread of the constructor. Tensors that still refer to the units' storage lose
+  // their memory, so reading them throws an error that names the unit.
   ~ParameterGatherer();
   ParameterGatherer(const ParameterGatherer&) = delete;
   ParameterGatherer& operator=(const ParameterGatherer&) = delete;
 
-  // Begins a forward pass (and the backward pass after it, if `trains`). End ends it; then only
-  // units held by Unshard are live. Begin ends an open pass first, so an exception in the middle of
-  // a pass needs nothing else, if it comes on all ranks. Throws TrainError kBadInput in any
-  // thread but the constructor's.
+  // Begins a pass: a forward pass and, if `trains`, the backward pass after it. Ends an open pass
+  // first, so an exception in the middle of a pass needs no cleanup if all ranks throw it. Throws
+  // TrainError kBadInput unless called in the constructor's thread.
   void Begin(bool trains);
+  // Ends the pass. Afterwards only units held by Unshard are live.
   void End();
-  // Throws as Begin does.
+  // Throws TrainError kBadInput unless called in the constructor's thread.
   void CheckThread() const;
 
-  // Collective. Makes these units whole and writable until as many calls of Reshard, the last of
-  // which frees them. Throws as Begin does. With `keep` Reshard copies this rank's part of the
-  // written values into its shard.
+  // Makes these units whole and writable until Reshard is called as often. Collective. Throws
+  // TrainError kBadInput unless called in the constructor's thread.
   void Unshard(const std::vector<size_t>& units);
+  // Frees the units if no other call of Unshard holds them. If `keep`, first copies this rank's
+  // part of the written values into the shard. Collective, with the errors of Unshard.
   void Reshard(const std::vector<size_t>& units, bool keep);
 
-  // Collective. Requests the other ranks' parts of these units, which stay, in this order. The
-  // units must not be written to until they are read or Settle returns.
+  // Requests the other ranks' parts of these units, which must be units that stay, in this order.
+  // The units must not be written to until they are read or Settle returns. Collective.
   void Refresh(const std::vector<size_t>& units);
   // Waits for all units that Refresh has requested and no operation has read yet. Not needed before
   // Begin and Unshard.
   void Settle();
-  int64_t awaited_units() const;  // requested by Refresh and not yet waited for
+  // Returns the number of units that Refresh has requested and nothing has waited for yet.
+  int64_t awaited_units() const;
 
-  bool live(size_t unit) const;  // whether `flat` has memory
-  // Includes units that are being gathered.
+  bool live(size_t unit) const;  // returns whether the unit's `flat` has memory
+  // Returns the number of elements of live units, including units that are being gathered.
   int64_t live_elements() const { return schedule_.live_elements(); }
   const GatherCounts& counts() const { return counts_; }
 
@@ -121,14 +125,14 @@ class ParameterGatherer final : private UnitGatherer {
   const ShardExchange& exchange_;
   const std::thread::id thread_ = std::this_thread::get_id();
   GatherSchedule schedule_;
-  std::deque<GatheredUnit> units_;    // never moved: storages point to them
-  std::vector<GatheredUnit*> casts_;  // each unit's in autocast's dtype, once it was requested
+  std::deque<GatheredUnit> units_;    // at fixed addresses, because storages point to units
+  std::vector<GatheredUnit*> casts_;  // each unit in autocast's dtype; null until requested
   std::optional<c10::Stream> upload_stream_;
   GatherCounts counts_;
-  bool releases_ = false;    // whether some unit does not stay
-  bool refreshing_ = false;  // since Refresh, in this thread:
-  std::thread::id refresh_thread_;
-  bool autocast_cached_ = false;  // whether autocast's cache is on outside of passes
+  bool releases_ = false;           // true if a unit does not stay
+  bool refreshing_ = false;         // true between Refresh and the end of the wait for its units
+  std::thread::id refresh_thread_;  // thread that called Refresh
+  bool autocast_cached_ = false;    // true if autocast's cache is on outside of passes
 };
 
 }  // namespace dslaunch

@@ -80,7 +80,7 @@ TEST(NodeRequests, UsesOwnAddressIfThisMachineHosts) {
   EXPECT_THAT(requests.EndpointsFor(1), ElementsAre("10.0.0.9:7000"));
 }
 
-TEST(NodeRequests, UsesAddressOfConnectionIfThereIsNoOther) {
+TEST(NodeRequests, FallsBackToAddressOfConnection) {
   const SessionOptions options = OptionsFor(Launcher::kPerNode);
   NodeRequests requests(options);
   BeginRun(requests);
