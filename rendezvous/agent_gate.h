@@ -15,13 +15,15 @@ class AgentGate {
  public:
   explicit AgentGate(const PeerLimits& limits) : limits_(limits) {}
 
-  // Checks a message and cuts texts that are too long. An error describes the violated rule as the
-  // end of the sentence "its agent sent ...".
+  // Checks a message and cuts texts that are too long. Fails with kUnavailable or the error of
+  // CheckAgentMessage() if the message is invalid or exceeds a limit; the error completes the
+  // sentence "its agent sent ...".
   Result<void> OnMessage(pb::AgentMessage& message, Clock::time_point now);
 
  private:
-  // Counts a failure. Returns whether the attempt has more failures than ranks, which is invalid
-  // because each rank fails at most once.
+  // Counts a failure message of `attempt`. Returns whether the agent has now reported more failures
+  // in this attempt than it has ranks. Such an agent is invalid, because each rank fails at most
+  // once.
   bool HasTooManyFailures(uint64_t attempt);
 
   const PeerLimits limits_;

@@ -1,4 +1,4 @@
-// Implements the agent's side of the rendezvous stream.
+// Implements the agent's side of its stream of messages to and from the rendezvous.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,6 +19,7 @@ class RendezvousClient {
   using OnMessage = std::function<void(pb::RendezvousMessage)>;
   using OnEnd = std::function<void(std::string why)>;
 
+  // Opens the stream on `channel`. If that fails, on_end receives the reason.
   RendezvousClient(std::shared_ptr<grpc::Channel> channel, OnMessage on_message, OnEnd on_end);
   // Cancels the stream and waits until on_end has returned.
   ~RendezvousClient();

@@ -372,9 +372,10 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   const bool ends_job = phase() == Phase::kJoining || index == options_.rendezvous_node ||
                         kind == pb::Cause::INTERRUPTED ||
                         (participant.in_attempt && kind == pb::Cause::INTERNAL);
-  const bool is_repeated =
-      std::exchange(participant.leaving, true);  // a leaving node is empty once it is torn down
+  const bool is_repeated = std::exchange(participant.leaving, true);
   if (is_repeated && !ends_job) return;
+  // A leaving node counts as drained only once it is torn down, so the phase counts the nodes that
+  // it waits for again.
   barrier_.Enter(phase(), roster_);
   const bool ends_attempt = participant.in_attempt && barrier_.InAttempt();
   if (kind == pb::Cause::NODE_LEFT && !ends_job) {

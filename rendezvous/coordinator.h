@@ -56,24 +56,29 @@ class Coordinator {
   // Creates a rendezvous that waits for nodes. The join timeout starts at `now`.
   Coordinator(CoordinatorOptions options, Clock::time_point now);
 
-  // Sets the boot time for leases. If there are voters, call this before each event.
+  // Sets the current time of the boot clock, which measures leases. Call this before each event if
+  // the options name voters; otherwise it does nothing.
   void SetBootTime(BootClock::time_point now) {
     if (majority_) majority_->SetTime(now);
   }
 
-  // Handle a message of a session and return the messages to send, in order.
+  // Handles a message that arrived in `session`. OnDisconnect() handles the end of a session. Both
+  // return the messages to send, in order.
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
                                   Clock::time_point now);
   std::vector<Outgoing> OnDisconnect(SessionId session, Clock::time_point now) {
     return Disconnect(session, "its agent disconnected", now);
   }
-  // Disconnects the agent of `session` because it sent an invalid message, which `what` describes.
-  // Returns the messages to send.
+
+  // Disconnects the agent of `session` because it sent an invalid message. `what` describes the
+  // message and completes "its agent sent ...". Returns the messages to send.
   std::vector<Outgoing> OnBrokenRules(SessionId session, const std::string& what,
                                       Clock::time_point now) {
     return Disconnect(session, "its agent sent " + what, now);
   }
-  // Checks all timeouts and returns the messages to send. Call this at least every half heartbeat.
+
+  // Checks all timeouts and returns the messages to send, in order. Call this at least every half
+  // heartbeat.
   std::vector<Outgoing> OnTick(Clock::time_point now);
 
   using Phase = Barrier::Phase;

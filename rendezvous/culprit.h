@@ -49,7 +49,7 @@ struct Culprit {
     kFlight,
   };
   Rule rule = Rule::kNoneWaits;
-  bool sure = false;
+  bool sure = false;            // whether the evidence rules out every other rank
   std::vector<uint32_t> ranks;  // ranks to blame, ascending; empty if no rank can be named
   std::string summary;  // clause for the user, such as "rank 3 (node1) is not where the others are"
   std::vector<std::string> lines;  // evidence for the user, sanitized and indented
@@ -69,8 +69,10 @@ struct Culprit {
 // if there is no report.
 Culprit Judge(const std::vector<RankEvidence>& ranks, const pb::RasReport* ras = nullptr);
 
-// Returns the culprit of a job in which the ranks `behind` have completed the fewest steps. Blames
-// `behind` if Judge() names no rank. A running rank may be the cause.
+// Returns the culprit of a job whose ranks complete no more steps. Uses the same evidence as
+// Judge(), but not `ras`, and may also blame a rank that still shows signs of life. If this
+// evidence names no rank, blames `behind` (kBehind), the ranks that have completed the fewest
+// steps, ascending.
 Culprit JudgeSteps(const std::vector<RankEvidence>& ranks, const std::vector<uint32_t>& behind);
 
 }  // namespace dslaunch

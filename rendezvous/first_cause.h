@@ -37,16 +37,21 @@ struct FirstCause {
   std::string reason;             // reason for choosing this cause; never empty
 };
 
-// Chooses the first cause by these rules, in this order:
-// 1. The first cause is not a victim (Cause.victim) unless all failures are. A victim may be
-//    reported before its cause: a lost node is detected only after seconds without a heartbeat, and
-//    a program may close its connections long before it exits. The cause is also not a rank that
-//    failed while being stopped, unless all others are victims. Among victims only: a rank that
-//    could not connect, which then is itself the cause and not a victim; else a rank that timed
-//    out; else a rank whose connection ended, because connections to the former ranks end too.
-// 2. It is not later than any other failure. A failure whose interval lies before another's came
-//    first, and so did an earlier report of the same node.
-// 3. Its report arrived first.
+// Chooses the first cause in three steps:
+// 1. Considers only the first of these groups that is not empty:
+//    - failures that are not victims (Cause.victim), of ranks that were not being stopped
+//    - failures that are not victims, of ranks that were being stopped
+//    - victims that could not connect to another rank; the chosen one then counts as the cause
+//    - victims whose peer did not answer in time
+//    - other victims, whose connections ended, maybe because ranks of the earlier groups exited
+//    This step ignores times, because a victim may be reported before its cause: a lost node is
+//    detected only after seconds without a heartbeat, and a program may close its connections long
+//    before it exits.
+// 2. Of these failures, removes those that certainly happened later than another one: their
+// intervals
+//    lie after its interval. Failures of one node happened in the order of their
+//    reports.
+// 3. Of the rest, chooses the failure that was reported first.
 // Precondition: `reports` is in order of arrival and not empty.
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports);
 

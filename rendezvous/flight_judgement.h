@@ -27,10 +27,10 @@ struct FlightVerdict {
   std::vector<std::string> lines;  // evidence, sanitized: a line for each exchange and its ranks
 };
 
-// Returns a verdict on the records of an attempt's ranks. A record with `trouble` counts as
-// missing. An exchange is compared only between ranks that are known to belong to its group.
-// Exchanges between two ranks count only if the records of both ranks are known. Returns nullopt if
-// the records show no difference.
+// Returns how the records of an attempt's ranks differ; nullopt if they show no difference. A
+// record with `trouble` counts as missing. An exchange is compared only between ranks that are
+// known to belong to its group. Exchanges between two ranks count only if the records of both ranks
+// are known.
 std::optional<FlightVerdict> JudgeFlight(const std::vector<const pb::FlightRecord*>& records,
                                          uint32_t world_size);
 

@@ -25,9 +25,8 @@ struct RankSteps {
   bool ended = false;                           // whether the rank exited with 0
   // Whether its machine has more ranks than cores, so that its times are unreliable.
   bool shares_cores = false;
-  std::chrono::microseconds reported_slow{
-      // Median step when the rank was last reported as a straggler; 0 if never.
-      0};
+  // Median time of a step when the rank was last reported as a straggler; 0 if never.
+  std::chrono::microseconds reported_slow{0};
 };
 
 struct HangOptions {
@@ -42,22 +41,22 @@ struct HangDecision {
   std::chrono::microseconds slowness{0};  // new RankSteps::reported_slow; set for kStraggler
 };
 
-// Returns a hang if some rank has completed a step before, and no running rank has completed a step
-// for options.hang and for five of its usual steps. Names the ranks with the lowest step; if all
-// are at the same step, any of them may be the cause. Ranks that have exited are ignored.
+// Returns a hang if a running rank has completed a step before, and no running rank has completed a
+// step for options.hang and for five times the usual step time. `ranks` of the decision are the
+// running ranks with the lowest step; if all are at the same step, any of them may be the cause.
 //
 // Returns a straggler if, after ten steps, a rank's own work takes 1.5 times the median of all
 // ranks (the lower median, so that the slower of two ranks is found). Own work is the computing
 // time if all ranks report it, otherwise the step time. Times below 20 ms, and ranks that share
 // cores, are ignored, because scheduling causes such differences. A straggler is reported again
-// only after becoming twice as slow.
+// only after becoming twice as slow. Returns kNone if there is neither a hang nor a straggler.
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);
 
 // Tracks the progress of an attempt's ranks and reports each hang once.
 class HangWatch {
  public:
-  // Begins another attempt, in which no rank has reported a step yet.
+  // Removes all records, because another attempt begins.
   void Clear() { *this = {}; }
   // Records a report that arrived at `now`. Precondition: the rank belongs to the attempt.
   void OnReport(const pb::RankProgress& report, Clock::time_point now);

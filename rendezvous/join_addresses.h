@@ -9,10 +9,11 @@
 
 namespace dslaunch {
 
-// Replaces the addresses that the node claims in `join` by the addresses of its connection. Keeps a
-// claimed address that equals `advertised_address` (may be empty), through which the node may have
-// connected instead of an address of this machine. The agent of this process has no connection and
-// is trusted. Returns a line for the log for each wrong address.
+// Replaces the two addresses in `join` by the addresses of the node's connection: the node's own
+// address, and the address at which the node reached this machine. Keeps the latter if it equals
+// `advertised_address` (empty for none), which may differ from all addresses of this machine.
+// Changes nothing for the agent of this process, which has no connection and is trusted. Returns a
+// line for the log for each replaced address.
 std::vector<std::string> CorrectAddresses(pb::Join& join, const AcceptedNode& node,
                                           const std::string& advertised_address);
 

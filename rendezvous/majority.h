@@ -79,7 +79,8 @@ class Majority {
   void OnAllReady() {
     if (!first_ready_at_) first_ready_at_ = now_;
   }
-  // Updates the time that Since() returns. Call it as time passes.
+
+  // Updates the time that Since() returns. Call this at each tick, after SetTime().
   void OnTick();
 
   // Returns the latest time at which a majority is known to have been present; nullopt if there is

@@ -53,6 +53,9 @@ struct NodeBounds {
   uint32_t min = 0;
   uint32_t max = 0;
 };
+
+// Returns the bounds of a job with these nodes. A `min_nodes` of 0 stands for all regular nodes,
+// which are the nodes that are not spares.
 NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint32_t max_nodes);
 
 // Returns the members that get ranks, in hostfile order. Selects them in this order:
@@ -62,10 +65,12 @@ NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint
 // 4. unfit nodes, up to the minimum.
 std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options);
 
-// Decides whether to form the job, wait or fail. Forms the job once all expected nodes have joined:
-// all nodes that are neither spare nor absent, and spares while there is room for them. At the
-// deadline, forms the job if the members present are enough. Precondition: `members` contains each
-// node index at most once.
+// Decides whether to form the job, wait or fail. Fails at once if two members have the same
+// identity, unless options.may_share_machine is set. Forms the job once all expected nodes have
+// joined: all nodes that are neither spare nor absent, and spares while there is room for them.
+// Until options.join_deadline, waits for the expected nodes. At the deadline, forms the job if at
+// least the minimum of nodes can get ranks, and fails otherwise. Precondition: `members` contains
+// each node index at most once.
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 

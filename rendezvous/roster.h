@@ -20,15 +20,18 @@
 
 namespace dslaunch {
 
-// Identifies the connection of an agent. The caller chooses the number and never reuses it.
+// The number of an agent's connection, called a session. The caller chooses the number and never
+// reuses it.
 using SessionId = uint64_t;
 
+// A message for the agent of a session.
 struct Outgoing {
   SessionId session = 0;
   pb::RendezvousMessage message;
   bool end_session = false;  // whether the session ends after this message
 };
 
+// The state of a node in the rendezvous: its session, its membership and its part in the attempt.
 struct Participant {
   SessionId session = 0;
   bool has_joined = false;
@@ -94,12 +97,15 @@ class Roster {
   bool Add(SessionId session, Member member, Clock::time_point now);
   // Marks a participant as lost in this attempt and removes its session.
   void Lose(Participant& participant);
-  // Makes the roster refuse all further messages of the session, which belongs to a lost
-  // participant, with `cause`.
+
+  // Refuses the session of a lost participant with `cause`. RefuseIfFenced() then refuses each
+  // further message of the session.
   void Fence(SessionId session, const pb::Cause& cause);
-  // Answers a message of the session with a refusal if the session is fenced. Returns whether it
-  // is.
+
+  // Queues a refusal if Fence() was called for the session. Returns whether it was called.
   bool RefuseIfFenced(SessionId session);
+
+  // Undoes Fence(), because the session has ended.
   void ForgetFence(SessionId session) { fenced_.erase(session); }
 
   // Returns the number of the newest attempt with ranks; 0 before the first attempt.
@@ -114,15 +120,23 @@ class Roster {
   // Precondition: `lost` is not empty.
   pb::Cause LossOf(const std::vector<Participant*>& lost, const std::string& why) const;
 
+  // Queues a message for a session. `end_session` also ends the session after the message.
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
+
+  // Queues a refusal with `cause` and ends the session.
   void Refuse(SessionId session, const pb::Cause& cause);
+
+  // Queues a message for every participant that has joined and is not lost.
   void Broadcast(const pb::RendezvousMessage& message, bool end_session = false);
-  // Sends a notice for the user to the own node.
+
+  // Queues a notice for the user to the own node. Does nothing if Own() is nullptr.
   void Notify(const std::string& text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
-  // Sends the endpoints of the agents of `voters` (at most kMostPeers) to the node `only`, or to
-  // every node if `only` is nullptr.
+
+  // Queues the endpoints of the agents of `voters`, at most 256, for the node `only`; for every
+  // participant if `only` is nullptr. Omits voters that have not joined or are lost.
   void SendPeers(const std::vector<uint32_t>& voters, const Participant* only = nullptr);
-  // Returns the messages sent since the last call, in order, and removes them.
+
+  // Removes and returns the queued messages, in order.
   std::vector<Outgoing> TakeOutgoing() { return std::exchange(out_, {}); }
 
  private:
@@ -147,11 +161,14 @@ class Barrier {
   Phase phase() const { return phase_; }
   // Returns whether an attempt is starting or running.
   bool InAttempt() const { return phase_ == Phase::kStarting || phase_ == Phase::kRunning; }
+
+  // Returns whether the phase waits for no participant any more.
   bool IsOpen() const { return awaited_ == 0; }
   // Enters a phase and counts the participants to wait for. Counts them again if `phase` is the
   // current phase.
   void Enter(Phase phase, const Roster& roster);
-  // Calls `change`, after which the barrier may no longer wait for the participant.
+  // Calls `change`, which changes the participant's state. If the barrier waited for the
+  // participant and no longer does, reduces the number of awaited participants.
   template <class Change>
   void Update(const Participant& participant, Change change) {
     const bool before = IsAwaited(participant);
@@ -160,6 +177,7 @@ class Barrier {
   }
 
  private:
+  // Returns whether the current phase waits for the participant.
   bool IsAwaited(const Participant& participant) const;
 
   Phase phase_ = Phase::kJoining;

@@ -32,8 +32,8 @@ class RendezvousServer {
   using Log = std::function<void(const std::string& line)>;
 
   // Starts a rendezvous that listens with mutual TLS (acceptor.h), unless the job has a single
-  // node. An agent may send messages only for the node of its certificate. Returns the acceptor's
-  // errors.
+  // node. An agent may send messages only for the node of its certificate. Fails with the errors of
+  // Acceptor::Start().
   static Result<std::unique_ptr<RendezvousServer>> Start(CoordinatorOptions options,
                                                          const ListenOptions& listen,
                                                          const pb::Credentials& credentials,

@@ -14,7 +14,7 @@ namespace dslaunch {
 
 struct SilenceDecision {
   std::vector<Participant*> lost;  // nodes to declare lost together; the longest silent node first
-  std::string why;
+  std::string why;                 // reason for the losses, such as "no heartbeat for 10 s"
   // Cause that ends a job without restarts, set because this node is cut off from several other
   // nodes.
   std::optional<pb::Cause> stop;
@@ -29,7 +29,7 @@ class SilentNodes {
       : timeouts_(timeouts), policy_(policy), majority_(majority), roster_(roster) {}
 
   // Notifies the user of nodes that have become silent, and returns the nodes to declare lost.
-  // `has_ranks` is whether an attempt has begun and the job is not ending.
+  // `has_ranks` tells whether an attempt has begun and the job is not ending.
   SilenceDecision Check(Clock::duration since_last_tick, bool has_ranks, Clock::time_point now);
 
  private:

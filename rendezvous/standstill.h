@@ -19,7 +19,8 @@ struct RankLife {
   uint32_t rank = 0;
   // Arrival of the newest report; if `ended`, of the first report after the end.
   Clock::time_point reported_at;
-  std::chrono::microseconds still{0};     // time without a sign of life at the newest look
+  // Time without a sign of life at the node's newest look at the rank's processes.
+  std::chrono::microseconds still{0};
   uint32_t looks = 0;                     // number of looks during `still`
   std::chrono::microseconds only_cpu{0};  // time in which CPU time was the only sign of life
   bool judged = false;                    // whether the rank's processes can be observed
@@ -58,15 +59,17 @@ struct StandstillDecision {
   std::string reason;                  // reason for the user; empty if kNone
 };
 
-// Returns a standstill if no running rank showed a sign of life for the limit, at six looks or
-// more, and no rank ended in that time.
+// Returns a standstill if, for the whole limit, no running rank showed a sign of life at six looks
+// of its node or more, and no rank ended. The limit is options.setup until a rank has exchanged
+// bytes with other ranks, then options.hang.
 //
 // Ranks whose only sign of life is CPU time may wait by spinning. Such ranks count as still if at
 // least one other rank is still, or is known to make no exchange. `some_compute` is then set, and
 // the stacks must decide.
 //
-// Returns kNone if only one rank was started, all ranks have ended, a running rank cannot be
-// judged, or the newest report of a running rank is older than options.freshness.
+// Returns kNone if fewer than two ranks were started, a rank has not reported, all ranks have
+// ended, a running rank cannot be judged, the newest report of a running rank is older than
+// options.freshness, or the limit is 0.
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,
                                     const StandstillOptions& options);
 
@@ -77,10 +80,12 @@ class StandstillWatch {
   void Clear() { *this = {}; }
   // Records a report that arrived at `now`. Precondition: the rank belongs to the attempt.
   void OnReport(const pb::Stillness& report, Clock::time_point now);
-  // Excludes the time since the last rank's end until `now`, in which this process could not read
-  // reports.
+
+  // Excludes the time until `now`, in which this process could not read reports, from the time
+  // since a rank ended.
   void OnStall(Clock::time_point now);
-  // Returns the decision of DecideStandstill for the newest reports.
+
+  // Returns the decision of DecideStandstill() for the newest report of each rank.
   StandstillDecision Check(Clock::time_point now, const StandstillOptions& options) const;
   // Records that the user was notified of the current standstill.
   void OnReported() { is_reported_ = true; }

@@ -37,40 +37,46 @@ class StandstillCheck {
   void OnStall(Clock::time_point now) { watch_.OnStall(now); }
   // Returns whether the user was notified of a standstill that still continues.
   bool is_reported() const { return watch_.is_reported(); }
-  // Records the answer of a rank. Returns whether all ranks have now answered, so that Check() has
-  // a verdict.
+
+  // Records the answer of a rank. Returns whether this was the last missing answer, so that Check()
+  // can judge the answers. Ignores an answer to an earlier request.
   bool OnInspected(const pb::Inspected& inspected);
 
-  // Requests stacks from the nodes because the ranks complete no steps. Check() then returns the
-  // verdict. Does nothing if the user was notified that the job stands still.
+  // Requests stacks from the nodes because the ranks complete no steps. Check() returns the verdict
+  // once the answers have arrived. Does nothing if the user was already notified that the job
+  // stands still.
   void OnHang(const HangDecision& hang, Roster& roster, Clock::time_point now);
 
   // Requests stacks from the nodes shortly before the ranks count as standing still. If the stacks
   // do not name a rank for sure, also requests the records of PyTorch's Flight Recorder. Returns
-  // the verdict at the end of the limit, or later when all nodes have answered or kAnswerWithin or
-  // kRecordsWithin has passed. Returns each standstill once.
+  // the verdict once the limit has passed and the answers are complete or overdue (kAnswerWithin
+  // for stacks, kRecordsWithin for records). Returns the verdict on each standstill once.
   //
-  // Returns nullopt if a rank showed a sign of life in the meantime or no rank waits for another;
-  // requests the stacks again later. Notifies the user when the ranks of a standstill move again.
+  // Returns nullopt otherwise. If the stacks show that no rank waits for another, requests the
+  // stacks again later. Notifies the user when the ranks show signs of life again after a
+  // standstill.
   std::optional<Verdict> Check(const pb::Policy& policy, const pb::Timeouts& timeouts,
                                Roster& roster, Clock::time_point now);
 
+  // Time limits for the nodes' answers: for stacks, and for records of Flight Recorder.
   static constexpr milliseconds kAnswerWithin{1'000};
   static constexpr milliseconds kRecordsWithin{8'000};
-  // An inquiry into ranks that spin is confirmed after this number of equal verdicts, at this
-  // interval.
+  // Number of equal verdicts that confirm a standstill in which some ranks use CPU time, and the
+  // time between two of their inquiries.
   static constexpr int kSpinLooks = 3;
   static constexpr milliseconds kBetweenSpinLooks{300};
 
  private:
+  // A request for the stacks of the running ranks, and the answers so far.
   struct Inquiry {
     Inquiry(uint64_t number, Clock::time_point end) : look(number), until(end) {}
 
-    uint64_t look;  // number of the inquiry, as in Inspect.look
-    Clock::time_point until;
+    uint64_t look;               // number of the inquiry, as in Inspect.look
+    Clock::time_point until;     // time after which missing answers are not awaited
     std::set<uint32_t> awaited;  // ranks whose stacks have not arrived
     std::map<uint32_t, pb::RankStacks> stacks;
-    bool asks_flight = false;  // whether `flights` was requested and is incomplete
+    // Whether the records of Flight Recorder were requested after the stacks.
+    bool asks_flight = false;
     std::map<uint32_t, pb::FlightRecord> flights;
     std::optional<pb::RasReport> ras;  // first report of NCCL's RAS without `trouble`
     // Nullopt if the inquiry was made because the ranks show no sign of life.
@@ -83,15 +89,17 @@ class StandstillCheck {
   // requested. Returns the ranks to which the request was sent.
   std::set<uint32_t> SendInquiry(Roster& roster, const pb::Inspect& inspect) const;
   std::vector<RankEvidence> Evidence(const Roster& roster, milliseconds limit) const;
-  // Returns the verdict for the answers; nullopt if no rank is to blame, or if records are
-  // requested first.
+
+  // Returns the verdict for the answers; nullopt if no rank waits for another, if the verdict must
+  // be confirmed by another inquiry, or if the records of Flight Recorder are requested first.
   std::optional<Culprit> JudgeAnswers(const StandstillDecision& decision, Roster& roster,
                                       Clock::time_point now);
   // Returns whether the stacks decide, although some ranks use CPU time. Schedules another inquiry
   // if further stacks might confirm the verdict.
   bool IsConfirmed(const Culprit& culprit, const std::vector<RankEvidence>& ranks,
                    Clock::time_point now);
-  // Returns when the next inquiry begins if the current one had no verdict.
+
+  // Returns the time at which the next inquiry begins if the current inquiry has no verdict.
   Clock::time_point NextInquiry(const std::vector<RankEvidence>& ranks, milliseconds limit,
                                 Clock::time_point now) const;
 

@@ -22,9 +22,9 @@ struct WaitPlace {
   std::string site;
 };
 
-// Returns the exchange in which a rank waits. An exchange is a function of torch.distributed,
-// DeepSpeed, Horovod or torch.cuda, or an exchange that the rank has reported. In a program without
-// Python, it is also a system call that reads from a socket.
+// Returns the exchange in which a rank waits; kNone if the stacks show no exchange. An exchange is
+// a function of torch.distributed, DeepSpeed, Horovod or torch.cuda, or an exchange that the rank
+// has reported. In a program without Python, it is also a system call that reads from a socket.
 WaitPlace FindWaitPlace(const pb::RankStacks& stacks);
 
 // Returns whether a process of the rank is a Python interpreter.
@@ -47,7 +47,8 @@ const pb::ThreadStack* FindBatchReader(const pb::RankStacks& stacks,
 
 // Returns the thread with its innermost frame and with all frames from the program's own code
 // outward. The frames of libraries between them are removed, because they would hide the program's
-// line. In C and C++, the call of MPI replaces the frames inside of it.
+// line. If `is_native` (a program without Python), a call of an MPI function is shown instead of
+// the innermost frame inside of it.
 pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread, bool is_native);
 
 }  // namespace dslaunch
