@@ -31,18 +31,18 @@ struct AcceptorOptions {
 // A node of the job that has proved its identity.
 struct AcceptedNode {
   uint32_t index = 0;
-  // Numeric addresses of the two ends of this connection: the node's address, and the address of
-  // this machine that the node used.
+  // Numeric address of the node's end of this connection.
   std::string address = {};
+  // Numeric address of this machine's end, which the node used to reach it.
   std::string own_address = {};
   // Flag that is set if the connection broke (TlsRelay::broke()).
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
 // Accepts TCP connections and keeps those that prove by mutual TLS 1.3, within a time limit, which
-// node of the job they are. Closes all other connections and reports each reason once. The number
-// of descriptors in use is bounded, however many connections arrive. Runs on its own thread.
-// Thread-safe.
+// node of the job they are. Closes all other connections and reports each distinct refusal once.
+// The number of descriptors in use is bounded, however many connections arrive. Runs on its own
+// thread. Thread-safe.
 class Acceptor {
  public:
   // Receives an accepted connection, on the acceptor's thread. `plain` is the decrypted end:
@@ -60,6 +60,7 @@ class Acceptor {
   // Closes all connections and stops listening.
   ~Acceptor();
 
+  // Returns the port at which the acceptor listens; never 0.
   int port() const;
 
  private:

@@ -20,14 +20,19 @@ struct Interface {
   bool up = false;
   std::vector<std::string> addresses;  // numeric addresses, excluding link-local addresses
 };
+
+// Returns the network interfaces of this machine except loopback, whether up or not; empty if the
+// kernel does not list them.
 std::vector<Interface> Interfaces();
 
-// Returns an endpoint, such as "10.0.0.1:29500" for "10.0.0.1" or "[fe80::1]:29500" for "fe80::1".
+// Returns the endpoint "address:port", such as "10.0.0.1:29500" for "10.0.0.1" or "[fe80::1]:29500"
+// for "fe80::1".
 std::string JoinHostPort(const std::string& address, int port);
 
-// Returns the address of an endpoint that JoinHostPort() made. PortOfEndpoint() returns its port; 0
-// if there is none.
+// Returns the address of an endpoint that JoinHostPort() made, without brackets.
 std::string HostOfEndpoint(const std::string& endpoint);
+
+// Returns the port of an endpoint that JoinHostPort() made; 0 if the text has no port.
 int PortOfEndpoint(const std::string& endpoint);
 
 // Returns the numeric addresses of `host`: `host` itself if it is an address, otherwise the
@@ -35,14 +40,16 @@ int PortOfEndpoint(const std::string& endpoint);
 // itself. Empty if no address is found within `timeout`.
 std::vector<std::string> FindAddresses(const std::string& host, milliseconds timeout);
 
+// Returns whether the numeric `address` is a loopback address (127.0.0.0/8 or ::1).
 bool IsLoopback(const std::string& address);
 
 // Returns the numeric address of this machine from which the kernel would send to `address`; empty
 // if there is no route. Sends nothing.
 std::string LocalAddressTowards(const std::string& address);
 
-// Returns the network interface that leads to `address`. This is the interface that has the
-// address, or else the interface of the kernel's route. Returns nullopt if there is no route.
+// Returns the network interface that leads to `address`. If `address` belongs to this machine, this
+// is the interface that has it; otherwise, the interface of the kernel's route. Returns nullopt if
+// there is no route.
 std::optional<std::string> InterfaceTowards(const std::string& address);
 
 }  // namespace dslaunch

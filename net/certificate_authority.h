@@ -21,6 +21,8 @@ struct NodeKey {
   std::string private_key;  // private key in PEM
   std::string public_key;   // public key in DER (SubjectPublicKeyInfo)
 };
+
+// Returns a new key pair. Fails with kInternal if OpenSSL fails.
 Result<NodeKey> MakeNodeKey();
 
 // Returns whether the text is a valid P-256 public key in DER.
@@ -30,17 +32,19 @@ bool IsPublicKey(const std::string& public_key);
 // disk. Not thread-safe.
 class CertificateAuthority {
  public:
+  // Creates the authority of a job with a new key. Fails with kInternal if OpenSSL fails.
   static Result<CertificateAuthority> Create(const std::string& job_id);
   CertificateAuthority(CertificateAuthority&&) noexcept;
   ~CertificateAuthority();
 
-  // Returns a certificate for either end of a connection to the rendezvous, and its private key.
-  // The node's host name (node_host_name.h) identifies the node. The certificate names neither the
-  // job nor the machine.
+  // Returns a new certificate of a node and its private key. The certificate serves for either end
+  // of a connection. The node's host name (node_host_name.h) identifies the node. The certificate
+  // names neither the job nor the machine.
   Result<pb::Credentials> Issue(uint32_t node_index,
                                 std::chrono::seconds valid_for = kCertificatesAreValidFor);
-  // Returns a certificate for a node that has created its own key, with an empty `private_key`.
-  // Fails if `public_key` is not valid.
+
+  // Returns a certificate for a node that has created its own key; `private_key` of the result is
+  // empty. Fails with kInternal if `public_key` is not valid (IsPublicKey()).
   Result<pb::Credentials> IssueFor(uint32_t node_index, const std::string& public_key);
 
  private:

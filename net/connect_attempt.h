@@ -26,6 +26,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     asio::ssl::context& tls;
     // Returns whether the peer, after the handshake, is the wanted node.
     std::function<bool(TlsStream&)> is_wanted;
+    // Receives the encrypted stream to the node and the numeric address that was reached.
     std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
     std::function<void()> on_failure;  // called after each failure of an attempt
   };
@@ -50,8 +51,8 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   const Search& search_;
   const std::string endpoint_;
   asio::steady_timer timer_;
-  // Connection of the current attempt. Callbacks of earlier connections compare theirs with it and
-  // do nothing.
+  // Connection of the current try. A callback of an earlier connection does nothing, because its
+  // connection is not this one.
   std::shared_ptr<TlsStream> stream_;
   bool stopped_ = false;
   Clock::time_point started_at_;  // start of the latest connection
@@ -59,16 +60,18 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   std::string last_output_ = "no answer";
 };
 
-// A search for a node at all its endpoints, of which only one may work. Starts with the first
-// endpoint. Starts the next endpoint when an earlier one has failed, or when the latest has taken
-// kNextAfter (RFC 8305). Usually only one TLS handshake is thus made for a node with several
+// A search for a node at all its endpoints, of which only one may work. Tries the first endpoint
+// first. Tries the next endpoint as well when an endpoint has failed, or kNextAfter after the
+// previous endpoint (RFC 8305). Usually only one TLS handshake is thus made for a node with several
 // addresses. Runs on the loop's thread.
 class ConnectSearch {
  public:
   static constexpr milliseconds kNextAfter{100};
 
-  // ConnectAttempt::Search describes the callbacks; `on_found` may call Stop(). Before destroying
-  // the search, call Stop() and let the loop run the handlers that are ready.
+  // Prepares a search, which Start() begins. `is_wanted` returns whether the peer of a stream is
+  // the wanted node. `on_found` receives the stream and the numeric address of the node, and may
+  // call Stop(). Before destroying the search, call Stop() and let the loop run the handlers that
+  // are ready.
   ConnectSearch(
       asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
       std::function<bool(TlsStream&)> is_wanted,

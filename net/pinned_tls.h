@@ -24,8 +24,11 @@ struct PinnedKey {
   OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
   std::string pin;  // public key as 64 lower-case hexadecimal digits
 };
+
+// Returns a new key pair. Fails with kInternal if OpenSSL fails.
 Result<PinnedKey> MakePinnedKey();
 
+// Returns whether the text has the form of a pin: 64 lower-case hexadecimal digits.
 bool IsPin(std::string_view text);
 
 // Returns a TLS context for one end. A client passes as `expected` the pin of the only peer that it

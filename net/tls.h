@@ -18,8 +18,8 @@
 
 namespace dslaunch {
 
-// Allows only TLS 1.3, for every method of authentication. Prefers AES with 128-bit keys because it
-// is faster.
+// Restricts `context` to TLS 1.3, whichever method of authentication it uses. Prefers AES with
+// 128-bit keys because it is faster.
 void SetTlsRules(asio::ssl::context& context);
 
 // Returns a TLS context for either end. Fails with kInternal if the credentials are invalid.

@@ -20,8 +20,9 @@ namespace dslaunch {
 // on the loop's thread.
 class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
  public:
-  // Precondition: `secure` has completed its handshake, and `plain` is a connected stream socket.
-  // `on_end` is called once, at the end, unless Stop() was called.
+  // Prepares the relay, which Start() begins. `on_end` is called once, when either side has ended,
+  // unless Stop() was called. Precondition: `secure` has completed its handshake, and `plain` is a
+  // connected stream socket.
   TlsRelay(std::shared_ptr<TlsStream> secure, UniqueFd plain, std::function<void()> on_end);
 
   void Start();
@@ -33,8 +34,8 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:
-  // Each of these functions moves one chunk. It runs again when there may be more data, or when the
-  // side to which it writes accepts more.
+  // These functions move one chunk from one side to the other, then schedule themselves again for
+  // the time when more data may arrive or the other side accepts more.
   void MoveInward();
   void MoveOutward();
   void FlushOutward();

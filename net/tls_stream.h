@@ -37,9 +37,12 @@ class TlsStream {
   //
   // This function, Write() and Flush() never block. Call them only after the handshake.
   size_t Read(std::span<char> buffer, std::error_code& error);
-  // Encrypts `data`. Call Flush() to send it.
+
+  // Encrypts `data` and keeps it until Flush() sends it. Returns the error of OpenSSL, if any.
   std::error_code Write(std::string_view data);
-  // Sends encrypted data. Returns would_block if the socket accepts no more data.
+
+  // Sends the encrypted data. Returns no error once all is sent, would_block if the socket accepts
+  // no more data now, and otherwise the socket's error.
   std::error_code Flush();
 
   asio::ip::tcp::socket& socket() { return socket_; }

@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Adds TLS to TCP connections. Runs on its own thread. Thread-safe.
+// Adds TLS to TCP connections of commands that share a token. Runs on its own thread. Thread-safe.
 class TokenTls {
  public:
   enum class Role { kClient, kServer };
@@ -35,8 +35,8 @@ class TokenTls {
   // Cancels a pending handshake. Does nothing if the handshake has ended.
   void Cancel(uint64_t number);
 
-  // Blocks until all data that was written to decrypted ends is sent, for ends that are already
-  // closed. Returns false if the deadline passes first.
+  // Blocks until all data of the decrypted ends that the callers have closed is sent. Returns false
+  // if the deadline passes first.
   bool Flush(Deadline deadline);
 
  private:

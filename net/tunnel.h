@@ -15,11 +15,10 @@
 
 namespace dslaunch {
 
-// A channel to the rendezvous, and the numeric address that the channel uses; empty if the
-// rendezvous is in this process.
+// A connection to the rendezvous.
 struct RendezvousRoute {
   std::shared_ptr<grpc::Channel> channel;
-  std::string address;
+  std::string address;  // numeric address of the rendezvous; empty if it is in this process
   // Flag that is set if the connection broke (TlsRelay::broke()); nullptr if the rendezvous is in
   // this process.
   std::shared_ptr<const std::atomic<bool>> broke = {};

@@ -26,7 +26,7 @@ class ResumableCore {
  public:
   // Limit of the bytes that are sent and not yet delivered, in each direction.
   static constexpr size_t kWindow = size_t{4} << 20;
-  static constexpr size_t kMostInFrame = size_t{64} << 10;
+  static constexpr size_t kMostInFrame = size_t{64} << 10;  // limit of a frame's content, in bytes
 
   // --- Bytes to the peer ---
 
@@ -34,11 +34,17 @@ class ResumableCore {
   size_t Room() const {
     return end_sent_ ? 0 : static_cast<size_t>(peer_delivered_ + kWindow - sent_);
   }
+
+  // Queues bytes for the peer. Precondition: `bytes` has at most Room() bytes.
   void Send(std::string_view bytes);
+
+  // Queues the end of this end's bytes. Repeated calls do nothing.
   void SendEnd();
-  // Return the size of the pending frames, and the frames themselves in order. The caller writes
-  // them to the connection.
+
+  // Returns the total size of the pending frames, in bytes.
   size_t frame_bytes() const { return frames_.size(); }
+
+  // Removes and returns the pending frames, in order. The caller writes them to the connection.
   std::string TakeFrames() { return std::exchange(frames_, {}); }
 
   // --- Bytes from the peer ---
@@ -59,8 +65,9 @@ class ResumableCore {
 
   // Returns the number of the peer's bytes that this end has received.
   uint64_t received() const { return received_; }
-  // Returns whether this end can resume after its first `peer_received` bytes. It can if it has
-  // sent that many bytes and still keeps all later bytes.
+
+  // Returns whether this end can resume at a peer that has received its first `peer_received`
+  // bytes: this end has sent that many bytes and still keeps all later bytes.
   bool CanResumeAt(uint64_t peer_received) const {
     return peer_received >= kept_from_ && peer_received <= sent_;
   }

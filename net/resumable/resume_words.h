@@ -19,14 +19,14 @@ struct ResumeTicket {
   std::string socket;  // name of the node's Unix socket, which other users of the node may see
   std::string secret;  // secret that proves that the client owned the stream before
 };
-inline constexpr size_t kTicketBytes = 1 + 32 + 32;
+inline constexpr size_t kTicketBytes = 1 + 32 + 32;  // size of a formatted ResumeTicket
 
 // The request that the front end sends as the first message of each further connection.
 struct StreamResume {
   std::string secret;
   uint64_t received = 0;  // number of the stream's bytes that the front end has received
 };
-inline constexpr size_t kRequestBytes = 1 + 32 + 16;
+inline constexpr size_t kRequestBytes = 1 + 32 + 16;  // size of a formatted StreamResume
 
 // Size of the node's answer to a request. The answer contains the number of the stream's bytes that
 // the node has received.

@@ -25,15 +25,20 @@ class StreamEnd {
 
   virtual ~StreamEnd() = default;
 
-  // Calls `then` once, later, when Read() can succeed or has failed permanently. AwaitWritable()
-  // does the same for Write(). At most one wait of each kind may be pending.
+  // Calls `then` once, later, when Read() can return bytes or an error. At most one such wait may
+  // be pending.
   virtual void AwaitReadable(OnReady then) = 0;
+
+  // Calls `then` once, later, when Write() can accept bytes or return an error. At most one such
+  // wait may be pending.
   virtual void AwaitWritable(OnReady then) = 0;
 
-  // Reads into `to` and returns the number of bytes; Write() does the same for the other direction.
-  // The number is at least one unless `error` is set. If IsToBeAwaited(error), no byte can be moved
-  // now.
+  // Reads up to `size` bytes into `to` and returns their number, at least one unless `error` is
+  // set. If IsToBeAwaited(error), no bytes are available now.
   virtual size_t Read(char* to, size_t size, std::error_code& error) = 0;
+
+  // Writes bytes from the beginning of `bytes` and returns their number, at least one unless
+  // `error` is set. If IsToBeAwaited(error), the stream accepts no bytes now.
   virtual size_t Write(std::string_view bytes, std::error_code& error) = 0;
 
   // Ends writing, so that the peer reads the end of the stream after all bytes.
@@ -42,6 +47,8 @@ class StreamEnd {
   virtual void Shut() = 0;
 };
 
+// Returns whether `error` only means that the operation would block or was interrupted, so that the
+// caller must wait and try again.
 bool IsToBeAwaited(std::error_code error);
 
 // Returns an end of a stream over the given descriptors, which become non-blocking. If `out` is not
