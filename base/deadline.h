@@ -22,8 +22,8 @@ inline int64_t UnixMs(
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
-// Returns a duration that another process reported, in microseconds. The limit is longer than any
-// job, but small enough to add and multiply durations without overflow.
+// Returns the duration `us`, in microseconds, that another process reported. Cuts it to a limit
+// that is longer than any job, but small enough to add and multiply durations without overflow.
 inline std::chrono::microseconds ReportedMicroseconds(uint64_t us) {
   constexpr uint64_t kLongest = 1'000'000'000'000'000;
   return std::chrono::microseconds(std::min(us, kLongest));

@@ -14,6 +14,8 @@ namespace dslaunch {
 class Sha256 {
  public:
   Sha256();
+
+  // Appends bytes to the data. Precondition: Finish() was not called.
   void Add(std::string_view bytes);
   // Returns the digest of all data, 32 bytes. Precondition: Finish() was not called before.
   std::string Finish();
@@ -29,8 +31,8 @@ class Sha256 {
 std::string Sha256Of(std::string_view bytes);
 
 // Adds the next `size` bytes of an open file to `sum`. Returns the number of bytes added, which is
-// less than `size` only at the end of the file. Fails with kIo; the message is part of a sentence
-// in which the caller names the file.
+// less than `size` only at the end of the file. Fails with kIo if the file cannot be read; the
+// message is part of a sentence in which the caller names the file.
 Result<uint64_t> AddFromFile(int fd, uint64_t size, Sha256& sum);
 
 }  // namespace dslaunch

@@ -25,14 +25,19 @@ struct AccountGroup {
   std::vector<std::string> members;  // accounts whose supplementary groups include this group
 };
 
-// Returns the account with this ID; nullopt if there is none. FindGroup() returns a group. Both
-// wait at most a few seconds for getent.
+// Returns the account with this ID; nullopt if there is none. Waits at most a few seconds for
+// getent.
 std::optional<Account> FindAccount(uid_t user);
+
+// Returns the group with this ID; nullopt if there is none. Waits at most a few seconds for getent.
 std::optional<AccountGroup> FindGroup(gid_t group);
 
-// Returns the account with this ID in the text of /etc/passwd; nullopt if there is none.
-// FindGroupIn() searches the text of /etc/group. Both skip malformed lines. Pure.
+// Returns the account with this ID in `passwd`, the content of /etc/passwd; nullopt if there is
+// none. Skips malformed lines. Pure.
 std::optional<Account> FindAccountIn(std::string_view passwd, uid_t user);
+
+// Returns the group with this ID in `groups`, the content of /etc/group; nullopt if there is none.
+// Skips malformed lines. Pure.
 std::optional<AccountGroup> FindGroupIn(std::string_view groups, gid_t group);
 
 }  // namespace dslaunch

@@ -8,11 +8,12 @@
 
 namespace dslaunch {
 
+// The result of RunBriefly().
 struct BriefRun {
   enum class End { kNotStarted, kExited, kSignalled, kTimedOut };
   End end = End::kNotStarted;
-  int number = 0;      // errno, exit code or signal, depending on `end`
-  std::string output;  // first 4 KiB of stdout and stderr
+  int number = 0;      // errno if kNotStarted, exit code if kExited, signal if kSignalled, else 0
+  std::string output;  // first 4 KiB of stdout and stderr together
 };
 
 // Runs argv[0], an absolute path, with `environment` (NAME=VALUE) and waits for its exit. Kills the

@@ -21,14 +21,16 @@ class ChildWatch {
   explicit ChildWatch(pid_t child) : child_(child), pidfd_(PidfdOpen(child)) {}
 
   // Returns a descriptor that poll() reports as readable once the child has exited; -1 without
-  // pidfds. Pass PollMs() to poll() as the timeout: without pidfds, it is short, so that the caller
-  // can check Ended() often.
+  // pidfds.
   int fd() const { return pidfd_.get(); }
+
+  // Returns the timeout for poll() on fd(), in milliseconds. Without pidfds, it is short, so that
+  // the caller checks Ended() often.
   int PollMs(Deadline deadline) const {
     return pidfd_.valid() ? deadline.PollMs() : std::min(deadline.PollMs(), kLookEveryMs);
   }
 
-  // Returns whether the child has exited, whether or not it was reaped.
+  // Returns whether the child has exited; true also if it was reaped.
   bool Ended() const {
     siginfo_t child = {};
     const int waited =

@@ -10,8 +10,8 @@ struct NodeMemory {
   uint64_t available_bytes = 0;
 };
 
-// Returns the memory of the system, or the limit of this process's cgroup if the limit is lower.
-// Unknown values are 0.
+// Returns the total and available memory, in bytes, of the system, or of this process's cgroup if
+// its limit is lower. Unknown values are 0.
 NodeMemory ReadNodeMemory();
 
 }  // namespace dslaunch

@@ -10,8 +10,8 @@
 namespace dslaunch {
 
 // Returns the folder of a process's cgroup. `mountinfo` is the content of this process's
-// /proc/self/mountinfo, and `cgroups` the content of /proc/PID/cgroup of the other process. Fails
-// with the reason if this process cannot reach such a folder. Pure.
+// /proc/self/mountinfo, and `cgroups` is the content of /proc/PID/cgroup of the process to find.
+// Fails with the reason if this process cannot reach such a folder. Pure.
 Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view cgroups);
 
 // Returns the folder of this process's cgroup. Fails with the reason if this process cannot reach

@@ -14,8 +14,8 @@ namespace dslaunch {
 long SendSomeWithFd(int socket, std::string_view bytes, int fd);
 
 // Sends all of `bytes`, with a copy of descriptor `fd` attached to the first byte; -1 attaches
-// none. Returns false with errno set if the peer has closed the connection. Precondition: the
-// socket is blocking.
+// none. Returns false with errno set if sending fails, such as when the peer has closed the
+// connection. Precondition: the socket is blocking.
 bool SendWithFd(int socket, std::string_view bytes, int fd);
 
 // Receives up to `size` bytes as recv(2) does. An attached descriptor replaces `fd`, and is closed

@@ -10,8 +10,9 @@
 
 namespace dslaunch {
 
-// Kernel's number of the state of an established connection.
+// The kernel's number for the state of an established connection.
 inline constexpr int kTcpEstablished = 1;
+// The kernel's number for the state of a listening socket.
 inline constexpr int kTcpListen = 10;
 
 // Selects sockets by their state, their own port and their peer's port; port 0 stands for any port.

@@ -74,9 +74,12 @@ class PickleValue {
   // Returns module and name of a kGlobal or kObject joined by a dot, such as "torch.FloatStorage".
   // Returns "" for other types, and for an object whose callee is itself an object.
   std::string_view global() const;
-  // Returns the tuple of arguments of a kObject; nullopt for other types. state() returns the state
-  // that BUILD set, and also nullopt if there is no state.
+
+  // Returns the tuple of arguments of a kObject; nullopt for other types.
   std::optional<PickleValue> args() const;
+
+  // Returns the state that the opcode BUILD set in a kObject; nullopt for other types, and if no
+  // state was set.
   std::optional<PickleValue> state() const;
   // Returns the persistent ID of a kReference; nullopt for other types.
   std::optional<PickleValue> id() const;

@@ -26,6 +26,8 @@ class PickleMachine {
   // Returns the offset of the next byte.
   size_t next() const { return next_; }
   size_t bytes_left() const { return content_.bytes.size() - next_; }
+
+  // Reads the next `bytes` bytes. Fails if fewer bytes are left.
   bool Take(uint64_t bytes, std::string_view* taken);
   template <class Number>
   bool Take(Number* number) {

@@ -10,9 +10,9 @@
 
 namespace dslaunch {
 
-// Returns the numbers in `text` in ascending order. They must be ascending there too, without
-// overlap or blanks. Fails with kUsage; the message is part of a sentence and quotes the invalid
-// part.
+// Returns the numbers in `text`, which must be in ascending order, without overlap or blanks. Fails
+// with kUsage if `text` is not such a list; the message is part of a sentence and quotes the
+// invalid part.
 Result<std::vector<int>> ParseCpuList(std::string_view text);
 
 // Returns the shortest list, such as "1,3-5". Precondition: `cpus` is ascending.

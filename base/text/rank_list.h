@@ -6,8 +6,9 @@
 
 namespace dslaunch {
 
-// Returns the ranks as ranges, such as "5" or "0-2, 5". Shortens long lists, as in "0, 2, 4 and 93
-// more". Precondition: `ranks` is ascending and not empty.
+// Returns the ranks as ranges with `separator` between them, such as "5" or "0-2, 5". Replaces all
+// ranks after the eighth range by their number, as in "0, 2, ... and 93 more". Precondition:
+// `ranks` is ascending and not empty.
 std::string RankRanges(const std::vector<int>& ranks, const std::string& separator);
 
 }  // namespace dslaunch

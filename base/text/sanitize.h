@@ -28,10 +28,14 @@ std::string SanitizeMessage(std::string_view text);
 // Returns `line` without escape sequences. Keeps all other bytes, whether UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);
 
+// Returns whether the whole text is valid UTF-8.
 bool IsUtf8(std::string_view text);
 
-// Returns `text` sanitized for a message. Cuts a text that exceeds `max_bytes` and appends "...".
+// Default limit of Truncate(), in bytes.
 inline constexpr size_t kMaxTruncatedBytes = 300;
+
+// Returns `text` sanitized for a message. If it exceeds `max_bytes`, cuts it and appends "...",
+// which the limit does not include.
 std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedBytes);
 
 // Returns Truncate(text) in single quotes.

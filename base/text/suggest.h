@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // Returns the candidate that is closest to `word`; empty if none is close enough to be a likely
-// typo.
+// typo (an edit distance of a third of the word, at least 1).
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace dslaunch

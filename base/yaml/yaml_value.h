@@ -42,9 +42,9 @@ struct YamlLimits {
   size_t bytes;
 };
 
-// Returns the document. Returns nullptr if the text is empty, and nullptr with `problem` set if the
-// text is invalid. Tags (except the string tag) and several documents are invalid; repeated keys
-// are not.
+// Returns the document. Returns nullptr if the text is empty. Returns nullptr and sets `problem` if
+// the text is invalid or exceeds `limits`. Tags (except the string tag) and several documents are
+// invalid; repeated keys are not.
 YamlPtr ParseYamlValue(std::string_view text, const YamlLimits& limits, YamlProblem* problem);
 
 }  // namespace dslaunch
