@@ -33,8 +33,8 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
 // allocation if the job runs in one.
 Result<LaunchPlan> MakePlan(const LaunchOptions& options);
 
-// Returns the number of ranks on each node, in the order of the ranks. Precondition: CertainRanks
-// returns the number of all ranks.
+// Returns the number of ranks on each node except spares, in the order of the ranks. Precondition:
+// the number of ranks is known before the start (CertainRanks() is not 0).
 std::vector<int> RanksOfNodes(const LaunchPlan& plan);
 
 // Resolves the command line to the program of the ranks, and prints notices. `called_as` is argv[0]
@@ -43,8 +43,10 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
                                 const std::string& cwd, std::optional<AccelerateConfig> accelerate,
                                 const std::string& called_as, Terminal& terminal);
 
-// Returns the device for the ranks: `asked`, or the CPU for a trainer without CUDA, so that such a
-// trainer does not claim to train on GPUs. Returns kUsage if the trainer does not support `asked`.
+// Returns the kind of device for the ranks. Without `trains` (a program of the user), returns
+// `asked`. With `trains` (the embedded trainer), returns kCpu instead of kAuto if the trainer is
+// built without CUDA, so that it does not claim to train on GPUs. Fails with kUsage if the trainer
+// does not support `asked`.
 Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked);
 
 // Returns the destinations of the job's metrics. Reads the token's file. Returns kUsage if a port

@@ -8,6 +8,7 @@
 
 namespace dslaunch {
 
+// Limit of a call that has no limit of its own below.
 inline constexpr milliseconds kCallTimeout(5'000);
 // Limit for collecting the stacks of a node. It exceeds the time for which the agent waits for its
 // supervisor (StackRequests::kLimit).

@@ -19,8 +19,8 @@ namespace dslaunch {
 
 inline constexpr milliseconds kRenewEvery(1'000);  // longest time between two renewals of a lease
 
-// The part of SessionCore that renews leases and measures silence. SessionCore describes the rules
-// that its parts share.
+// The part of SessionCore that renews leases and measures silence. Changes only its own state and
+// the objects that it gets by a reference that is not const.
 class ContactCore {
  public:
   ContactCore(const SessionOptions& options, SessionNodes& nodes, JobState& job, const EndCore& end,
@@ -43,10 +43,13 @@ class ContactCore {
   void SetRenewTimer(Clock::time_point now);
   void OnRenewTimer(Clock::time_point now);
   void SetWatchTimer(Clock::time_point now);
-  // Runs the first half of a watch: requests to stop a job that cannot start without a silent node.
+
+  // Does the first part of the watch timer's work: requests to stop a job that cannot start without
+  // a silent node.
   void OnWatchTimer(Clock::time_point now);
-  // Runs the second half of a watch: warns of silent nodes, and stops waiting for them once all
-  // nodes are silent.
+
+  // Does the second part of the watch timer's work: warns of silent nodes, and stops waiting for
+  // them once all nodes are silent.
   void WatchSilence(Clock::time_point now);
 
   // Returns whether the node has been silent for so long that it counts as lost.

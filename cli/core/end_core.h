@@ -17,8 +17,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that ends the session. SessionCore describes the rules that its parts
-// share.
+// The part of SessionCore that ends the session. Changes only its own state and the objects that it
+// gets by a reference that is not const.
 class EndCore {
  public:
   EndCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
@@ -31,6 +31,8 @@ class EndCore {
   // Detaches from the job, which the nodes then continue alone. Precondition: all ranks are
   // started.
   void Detach();
+
+  // Handles a node's answer to the request to detach.
   void OnDetached(const Result<void>& result, Clock::time_point now);
   // Cancels a detach in progress, because the job must end instead.
   void CancelDetach() { detaching_ = false; }
@@ -40,8 +42,10 @@ class EndCore {
   void Bound(Clock::time_point now);
   // Checks whether the session can end, because nothing more will arrive from a node.
   void OnNodeEnded(Clock::time_point now);
-  // Handles the expiry of the time limit. `reader_still_for` has the meaning of OnReader's
-  // argument.
+
+  // Handles the expiry of the time limit. `reader_still_for` is the time for which the reader of
+  // this process's output has accepted nothing; nullopt if the reader does not block messages (see
+  // OnReader()).
   void OnTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
   // Handles the state of the reader of this process's output, such as a terminal. `still_for` is
   // the time for which the reader has accepted nothing and has thus blocked the nodes' messages;

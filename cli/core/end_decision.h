@@ -6,6 +6,7 @@
 
 namespace dslaunch {
 
+// The front end's view of a node at the end of the job.
 struct EndView {
   bool ended = false;         // true if nothing more will arrive from the node
   bool stream_ended = false;  // true if the node reports nothing more; its supervisor may still run
@@ -19,9 +20,12 @@ enum class EndDecision {
   kEnd,
 };
 
-// Returns whether the session must wait for the node's end, however long that takes.
+// Returns whether the session must wait for the node's end without a time limit. This is so if the
+// node has ranks or may get ranks and has not ended, unless it is silent and was declared lost.
 bool IsNeeded(const EndView& node);
 
+// Returns kEnd if all nodes have ended, kWait if IsNeeded() is true for any node, else
+// kWaitBriefly.
 EndDecision DecideEnd(const std::vector<EndView>& nodes);
 
 }  // namespace dslaunch

@@ -28,8 +28,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that moves the rendezvous to another node. SessionCore describes the
-// rules that its parts share.
+// The part of SessionCore that moves the rendezvous to another node. Changes only its own state and
+// the objects that it gets by a reference that is not const.
 class FailoverCore {
  public:
   // A bug that can be planted to test that the simulator finds it.

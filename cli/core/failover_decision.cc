@@ -44,8 +44,8 @@ pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info) {
   request.set_restarts(info.restarts + 1);
   *request.mutable_cause() = info.lost.cause();
   for (size_t i = 0; i < info.nodes.size(); ++i) {
-    // The message may not reach the lost host, so the lost host gets the message too but is not
-    // awaited.
+    // The network may separate the host of the lost rendezvous from the new host, so the new
+    // rendezvous does not wait for this node.
     const bool may_be_cut_off = i == info.lost_host && i != host;
     const bool is_awaited = info.nodes[i].awaits_failover && !may_be_cut_off;
     if (!is_awaited && !info.nodes[i].will_join) request.add_absent_nodes(static_cast<uint32_t>(i));

@@ -27,10 +27,10 @@ struct FailoverView {
 // stopped agent may add to the lease, and the teardown that follows.
 milliseconds GoneAfter(const pb::Timeouts& timeouts);
 
-// Returns the host of the next rendezvous, once `lost_host` has certainly ended or has given up the
-// rendezvous. The new host is a node that waits for a failover: a spare only if no other node
-// waits, and `lost_host` only if no other node at all waits. Returns nullopt if no node waits, or
-// if a connected node has not noticed the loss and would continue the old attempt.
+// Returns the host of the next rendezvous, which is a node that waits for a failover. Prefers
+// regular nodes to spares, and any other node to `lost_host`. Returns nullopt if no node waits, or
+// if a connected node has not noticed the loss and would continue the old attempt. Precondition:
+// `lost_host` has certainly ended or has given up the rendezvous.
 std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, size_t lost_host);
 
 // Returns whether `host` must end although it sends heartbeats, because several other nodes have
@@ -48,11 +48,10 @@ struct FailoverInfo {
   std::vector<FailoverView> nodes;
 };
 
-// Returns the request that opens the new rendezvous on `host`. The request's attempt numbers must
-// be unused. The lost rendezvous may have begun attempts that the waiting nodes do not know of.
-// Such an attempt has nodes that do not wait, or idle nodes that its message did not reach. So one
-// number is skipped for each possible attempt of this kind; none if those nodes are too few for an
-// attempt.
+// Returns the request that opens the new rendezvous on `host`. Its attempt number exceeds every
+// number that the lost rendezvous may have used. The lost rendezvous may have begun attempts that
+// no waiting node has reported, with nodes that do not wait or that were idle, so the numbers of
+// these possible attempts are skipped (UnseenAttempts()).
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info);
 
 }  // namespace dslaunch

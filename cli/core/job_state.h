@@ -62,6 +62,9 @@ class JobState {
   // Returns whether the node has ranks or may get ranks: it started with the job, or its ranks
   // started later.
   bool IsPart(size_t node) const { return part_.contains(node); }
+
+  // Returns whether the node has ranks in the newest attempt that started; before any start,
+  // whether the node is not absent.
   bool IsMember(size_t node) const;
 
   // Returns the newest attempt that started; 0 before the first attempt.
@@ -71,6 +74,8 @@ class JobState {
   // Returns the number of ranks of the newest attempt.
   int world_size() const { return world_size_; }
   uint32_t most_ranks() const { return most_ranks_; }
+
+  // Returns the state of the job for DecideJobEnd().
   JobInfo Info() const;
   // The ranks that succeeded and the ranks that still run, in ascending order.
   struct RankProgress {

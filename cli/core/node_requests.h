@@ -38,6 +38,8 @@ class NodeRequests {
   void AddAbsent(size_t index) { prepare_.add_absent_nodes(static_cast<uint32_t>(index)); }
   // Returns the approximate size of a node's request to prepare.
   size_t PrepareBytes() const { return prepare_.ByteSizeLong(); }
+
+  // Returns the request that prepares a node.
   pb::PrepareRequest PrepareFor(size_t index) const;
 
   // Returns whether SetRun was called and the job runs. Precondition of the functions below: the
@@ -46,6 +48,8 @@ class NodeRequests {
   void SetRun(pb::RunRequest run) { run_ = std::move(run); }
   // Returns the kind of the job's devices.
   pb::Device device() const { return run_->device(); }
+
+  // Returns the request that runs a node's part of the job.
   pb::RunRequest RunFor(size_t index) const;
   // Sets the new host of the rendezvous. `opened` is the answer of the new host.
   void MoveHost(size_t host, const pb::RendezvousOpened& opened);

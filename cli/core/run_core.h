@@ -22,8 +22,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that handles nodes while the job runs. SessionCore describes the rules
-// that its parts share.
+// The part of SessionCore that handles nodes while the job runs. Changes only its own state and the
+// objects that it gets by a reference that is not const.
 class RunCore {
  public:
   RunCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
@@ -39,6 +39,9 @@ class RunCore {
   void Reconnect(size_t index);
   // Handles the result of an attempt to reach a node again. Returns whether the node is connected.
   bool OnConnected(size_t index, Result<NodeAddresses> addresses);
+
+  // Handles the answer of such a node to the request to prepare. Returns whether the node can run;
+  // if not, the node is dismissed and may be reached again.
   bool OnPrepared(size_t index, Result<pb::PreparedNode> info);
 
   // Stops the job if it cannot start without the node `index`.

@@ -86,6 +86,7 @@ struct Stop {
   pb::Cause cause;
   bool kill_now;
 };
+// An action that sends a signal to the ranks of a node. Has no answer.
 struct Signal {
   size_t node;
   int signal_number;

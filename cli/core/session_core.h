@@ -55,14 +55,19 @@ class SessionCore {
   Actions Start(Clock::time_point now);
   // Fails the session, because the job's keys cannot be created.
   Actions OnCannotStart(Error error, Clock::time_point now);
-  // Handles the result of connecting to a node or of preparing it, both at the start and when the
-  // node is reached again.
+
+  // Handles the result of connecting to a node, at the start or when the node is reached again.
   Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
+
+  // Handles the node's answer to the request to prepare, at the start or when the node is reached
+  // again.
   Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
   // Handles an event of a node while the job runs. Output of ranks is not passed to this function;
   // such output counts only as a sign of life of the node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
+
+  // Handles the end of a node's stream of events.
   Actions OnStreamEnd(size_t index, Clock::time_point now);
   // Ends the job, because the node's agent sent an invalid message, described by `what`. Further
   // events of the node are ignored.
@@ -71,18 +76,25 @@ class SessionCore {
   // empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
-  // Handles the answer to an action, as FailoverCore::OnAnswered, ContactCore::OnRenewed and
-  // EndCore::OnDetached describe.
+
+  // Handles a node's answer to the action Failover. `host` is the node that the request named as
+  // the new host of the rendezvous.
   Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened,
                              Clock::time_point now);
+
+  // Handles a node's answer to the action Renew; `clock_us` is nullopt if no answer arrived in
+  // time.
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
+
+  // Handles a node's answer to the action Detach.
   Actions OnDetached(const Result<void>& result, Clock::time_point now);
 
   // Handles a signal that this process received from the user.
   Actions OnSignal(int signal_number, Clock::time_point now);
 
-  // Handles the expiry of a timer, not earlier than SetTimer::when. `reader_still_for` has the
-  // meaning of EndCore::OnReader's argument.
+  // Handles the expiry of a timer, not earlier than SetTimer::when. `reader_still_for` is the time
+  // for which the reader of this process's output has accepted nothing; nullopt if the reader does
+  // not block messages.
   Actions OnTimer(SessionTimer timer, std::optional<Clock::duration> reader_still_for,
                   Clock::time_point now);
 

@@ -26,10 +26,10 @@ inline constexpr const char* kPreflightName = "preflight.json";
 struct SessionOptions {
   pb::JobSpec job;  // specification of the job; the session adds the list of nodes
   LaunchPlan plan;
-  // output of ranks to show; ignored if the job is detachable
+  // Files and folders to copy to the nodes before the start; nullptr if there are none.
   std::shared_ptr<const CopyList> copy_list;
   MpiChoice mpi = MpiChoice::kAuto;
-  ShownOutput shown;  // ignored if the job is detachable
+  ShownOutput shown;  // output of ranks to show; ignored if the job is detachable
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
   // Address at which other nodes reach this machine; empty for any address.

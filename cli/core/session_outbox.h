@@ -34,7 +34,7 @@ struct StopJob {
   size_t except;
 };
 
-// A request to try to reconnect to a node; see RunCore::Reconnect.
+// A request to try to reconnect to a lost node, unless the job is ending or continues without it.
 struct Reconnect {
   size_t node;
 };
@@ -73,6 +73,8 @@ class SessionOutbox {
 
   void Do(SessionAction action) { steps_.emplace_back(std::move(action)); }
   void Ask(SessionRequest request) { steps_.emplace_back(std::move(request)); }
+
+  // Removes and returns the steps, in order.
   std::vector<Step> Take() { return std::exchange(steps_, {}); }
 
   // Returns whether a line of this level is written to the terminal or to a file.

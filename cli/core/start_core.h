@@ -20,8 +20,8 @@
 
 namespace dslaunch {
 
-// The part of SessionCore that starts the job. SessionCore describes the rules that its parts
-// share.
+// The part of SessionCore that starts the job. Changes only its own state and the objects that it
+// gets by a reference that is not const.
 class StartCore {
  public:
   StartCore(const SessionOptions& options, Clock::time_point now, NodeRequests& requests,

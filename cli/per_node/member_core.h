@@ -1,6 +1,7 @@
 // Makes the decisions of a node's own command in the per-node style. The command joins node 0's
-// job, starts its node's agent when node 0 requests it, and ends when the job ends. Uses no clock,
-// threads or I/O; MemberSession, tests and the simulator drive it. The states are:
+// job, in which it gets a place (an index among the job's nodes). It starts its node's agent when
+// node 0 requests it, and ends when the job ends. Uses no clock, threads or I/O; MemberSession,
+// tests and the simulator drive it. The states are:
 //
 //   dialing -> waiting for a place -> agent starts -> up -> ending -> waiting again, or over
 #pragma once
@@ -49,7 +50,8 @@ class MemberCore {
   MemberActions Start();
   // Handles the answer to Dial; nullopt means that node 0's command is connected.
   MemberActions OnDialed(const std::optional<DialFailure>& failure, Clock::time_point now);
-  // Handles a message of node 0's command, except the bytes of the stream.
+
+  // Handles a message of node 0's command, except the bytes that it sends to the agent.
   MemberActions OnMessage(const pb::NodeMessage& message, Clock::time_point now);
   // Handles the end of the connection to node 0's command, or an invalid message on it.
   MemberActions OnClosed(const std::string& why, Clock::time_point now);
@@ -66,8 +68,9 @@ class MemberCore {
   MemberActions OnAgentEnded(const std::string& words, Clock::time_point now);
 
   MemberActions OnSignal(int signal_number, Clock::time_point now);
-  // Handles the expiry of a timer. `reader_makes_progress` is whether a slow reader of the output
-  // still accepts some of it.
+
+  // Handles the expiry of a timer. `reader_makes_progress` tells whether a slow reader of the
+  // output still accepts some of it.
   MemberActions OnTimer(MemberTimer timer, bool reader_makes_progress, Clock::time_point now);
 
  private:

@@ -172,8 +172,8 @@ std::vector<int> SlotsOf(const LaunchPlan& plan) {
   return slots;
 }
 
-// Returns the node of this command in the draft. Without node ranks all nodes of the draft are
-// alike, so the first one is returned.
+// Returns the entry of this command's node in `flags`, the plan before any node has joined. Returns
+// the first entry if the command has no node rank, because all entries are alike then.
 const Host& OwnNode(const LaunchOptions& options, const LaunchPlan& flags) {
   return flags.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
 }

@@ -33,17 +33,19 @@ struct PerNodeInfo {
 // Reads the facts about this machine and the hostfile. Errors are kUsage or kBadInput.
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options);
 
-// Returns the plan as far as it is known before any node has joined: names and slots. Slots come
-// from the hostfile; without a hostfile, every node has the slots of this node. Errors are kUsage.
-// One of them is that several nodes have no token to authenticate themselves and do not connect at
-// a loopback address.
+// Returns the draft of the plan, which has what is known before any node has joined: names and
+// slots. Slots come from the hostfile; without a hostfile, every node has the slots of this node.
+// Fails with kUsage if the options are wrong, or if a job of several nodes has no token and does
+// not use a loopback address, because nodes then could not authenticate themselves.
 Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeInfo& info);
 
-// Returns the request with which this command's node joins the job.
+// Returns the request with which this command's node joins the job. `flags` is the draft of the
+// plan; `program` is the program that this node runs.
 pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const PerNodeInfo& info,
                                           const LaunchPlan& flags, const pb::Program& program);
 
-// Returns the options by which node 0's command assigns places to the other nodes.
+// Returns the options by which node 0's command assigns places (indexes among the job's nodes) to
+// the other nodes. `flags` is the draft of the plan; `own` is the request of node 0 itself.
 AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNodeInfo& info,
                                       const LaunchPlan& flags, const pb::AdmissionRequest& own);
 

@@ -49,6 +49,9 @@ class Admission {
     // For kWait: time at which to call Decide again if nothing happens before.
     Clock::time_point wake;
   };
+
+  // Decides whether to wait for more nodes, start the job, or fail because too few nodes have
+  // joined.
   Decision Decide(Clock::time_point now) const;
 
   // Numbers the places: nodes without a node rank get the free places, in the order in which they
@@ -64,6 +67,7 @@ class Admission {
   // 0.
   int SlotsOf(size_t place) const;
 
+  // Returns the number of nodes that have joined, including node 0.
   size_t present() const { return 1 + peers_.size(); }
   const std::vector<std::string>& names() const { return options_.names; }
 

@@ -24,7 +24,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   struct Handlers {
     // Receives the request of the node's command. Called once, before the other handlers.
     std::function<void(const pb::AdmissionRequest&)> asks;
-    // Receives the reason if the other end is not a node's command. `asks` is not called then.
+    // Receives the reason if the other end is not a node's command. In that case `asks` is never
+    // called.
     std::function<void(const std::string& why)> strange;
     std::function<void()> gone;  // called when the connection has ended, but only after `asks`
   };
@@ -37,12 +38,16 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void Start(milliseconds limit, Handlers handlers);
 
   void Send(const pb::NodeMessage& message);
+
+  // Refuses the node's request, with the reason for its user.
   void Refuse(const Error& error);
   // Ends the connection; no handler is called afterwards.
   void Drop();
 
-  // Returns a numeric address of the connection: the node's address, or this machine's address.
+  // Returns the node's numeric address on this connection.
   const std::string& address() const { return address_; }
+
+  // Returns this machine's numeric address on this connection.
   const std::string& own_address() const { return own_address_; }
 
   // --- Methods for other threads ---

@@ -31,9 +31,10 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
 
   void Start() { Read(); }
 
-  // Writes the bytes that the other side sent to the local socket, or ends the input of the local
-  // socket.
+  // Writes bytes that the other command sent to the local socket, after the bytes of earlier calls.
   void Deliver(std::string bytes);
+
+  // Ends the input of the local socket, after all delivered bytes.
   void DeliverEnd();
 
   // Sends no messages from now on. Bytes that were delivered are still written to the local socket,

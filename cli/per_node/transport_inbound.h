@@ -61,8 +61,9 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   // Starts the agent on the node NodeTarget.name. Returns kUnavailable for a node that has not
   // joined: on the first call at once, on later calls after waiting until the deadline.
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
-  // Sends the end of the job to the commands of all nodes, and waits until they have received it,
-  // for 3 s at most.
+
+  // Sends the end of the job, with node 0's exit code and a message for the users, to the commands
+  // of all nodes. Waits until they have received it, for 3 s at most.
   void Conclude(int exit_code, const std::string& message);
 
  private:

@@ -26,13 +26,14 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
     std::function<void(const pb::NodeEvent&)> event;  // receives all events except output
     // Receives a piece of a rank's output. The reader reads the next event once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
-    std::function<void()> ended;
+    std::function<void()> ended;  // called once, when the call has ended
     // Receives a sentence that describes an invalid message of the node; called before `ended`. May
     // be empty.
     std::function<void(const std::string& what)> broke_rules = {};
-    // `listening` is called when the reader waits for the next event. `holding` is called when an
-    // event has arrived and is about to be handled. Both may be empty.
+    // Called when the reader begins to wait for the next event; may be empty.
     std::function<void()> listening = {};
+    // Called when an event has arrived and is about to be handled, and when the call has ended; may
+    // be empty.
     std::function<void()> holding = {};
   };
   // Makes the call, with `reader` as its reactor. The function is kept as long as the call needs

@@ -41,9 +41,11 @@ struct JobRecord {
 // id.
 std::string OwnJobsFolder();
 
-// Opens `path`, the front end's folder of a job for events.jsonl and dslaunch.log. The folder is
-// inside the folder that the user named with --log_dir if `in_log_dir` is set, otherwise inside the
-// user's state folder.
+// Opens `path`, the front end's folder of a job for events.jsonl and dslaunch.log. With
+// `in_log_dir`, the folder is directly in the folder that the user named by --log_dir, which is not
+// checked; otherwise it is in the user's state folder. If the folder is missing, creates it, or
+// returns an invalid descriptor, depending on `if_missing`. Fails with kIo if another user may
+// write the folder.
 Result<UniqueFd> OpenFrontEndFolder(const std::string& path, bool in_log_dir, IfMissing if_missing);
 
 // Writes JOBS_FOLDER/JOB_ID/job.json (0600 in 0700 folders) atomically: a reader sees either the

@@ -29,30 +29,37 @@ class NodeClient {
   ~NodeClient();
   NodeClient(const NodeClient&) = delete;
 
-  // Prepares the node. Call it once. The call ends within a time limit; the error names the node.
+  // Prepares the node. `then` gets the answer, or an error that names the node, within
+  // kPrepareTimeout. Call it once.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
-  // Copies files to the node. Call it before Prepare. The call ends if no bytes are transferred;
-  // the error names the node.
+  // Copies files to the node. `then` gets the answer, or an error that names the node; the call
+  // fails if no bytes are transferred for some time. Call it before Prepare.
   void Copy(std::shared_ptr<const CopyList> list, std::function<void(Result<pb::CopyDone>)> then);
   // Starts the stream of the node's events. Call it once, after Prepare. `limits` are the job's
   // limits for events of the node.
   void Run(pb::RunRequest request, EventReader::Handlers handlers, const PeerLimits& limits);
-  // Renews the node's lease. `then` gets nullopt if no answer arrived in time; it is not called for
-  // other failures.
+
+  // Renews the node's lease. `last_seen_us` is the clock of the node in its newest answer; nullopt
+  // before the first answer. `then` gets the node's clock, or nullopt if no answer arrived within
+  // `timeout`; it is not called for other failures.
   void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);
   // Sends a request for a failover. Call it after the node has reported RendezvousLost. The call
   // ends within a time limit; the error names the node.
   void Failover(const pb::FailoverRequest& request,
                 std::function<void(Result<pb::RendezvousOpened>)> then);
-  // Sends a request without waiting for the answer.
+
+  // Requests to stop the node's ranks because of `cause`, without a grace period if `kill_now`.
+  // Does not wait for the answer.
   void Stop(const pb::Cause& cause, bool kill_now);
+
+  // Requests to send a signal to the node's ranks. Does not wait for the answer.
   void Signal(int signal_number);
   // Reads the positions of the threads of the node's ranks. The call ends within a time limit; the
   // error names the node. `limits` are the job's limits.
   void GetStacks(const PeerLimits& limits, std::function<void(Result<pb::StacksReply>)> then);
-  // Sends input to rank 0 on this node. `taken` is whether the node accepted the input. `then` is
-  // not called if the connection breaks.
+  // Sends input to rank 0 on this node. `end` ends the input after `data`. `taken` tells whether
+  // the node accepted the input. `then` is not called if the connection breaks.
   void Input(std::string data, bool end, std::function<void(bool taken)> then);
   // Detaches the node. After the answer the job on the node no longer needs this front end. Call it
   // once. The call ends within a time limit; the error names the node.

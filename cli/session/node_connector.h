@@ -36,8 +36,10 @@ class NodeConnector {
         timeout_(timeout),
         first_wait_(first_wait) {}
 
-  // Makes an attempt, as action::Connect describes. At most one attempt at a time is allowed for
-  // each index.
+  // Makes an attempt to connect to node `index`. An `attempt` of 0 connects at once; a larger one
+  // first waits for the pause after that many attempts. Calls `then` once with the link or the
+  // error, unless Stop() drops the attempt. At most one attempt at a time is allowed for each
+  // index.
   void Connect(size_t index, const NodeTarget& target, int attempt, Then then);
 
   // Drops the attempts that have not begun, without calling their `then`.

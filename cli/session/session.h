@@ -72,9 +72,15 @@ class LaunchSession {
   void Do(const action::SetTimer& set);
   void Do(const action::Finish&) { loop_.stop(); }
 
-  // Ends the session, or reports how the job ended or was detached (session_end.cc).
+  // Ends the session (session_end.cc): reports that the job was detached, or closes the connections
+  // to the nodes and reports how the job ended. Returns the exit code of Run().
   int Conclude();
+
+  // Leaves the job running and prints its id. Returns 0.
   int ReportDetached();
+
+  // Writes the summary of `end` to events.jsonl, the log and the error file, to stdout if JSON is
+  // requested, and to the terminal if `show` is set and the log level allows it.
   void Report(const JobEnd& end, bool show);
 
   bool ShouldPrint(LogLevel level) const { return level <= options_.log_level; }

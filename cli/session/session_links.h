@@ -45,6 +45,8 @@ class SessionLinks {
 
   // Creates the keys of the job if the job has several nodes.
   Result<void> MakeKeys();
+  // Sends input to rank 0 on a node; `end` ends the input after `data`. `then` gets whether the
+  // node accepted the input.
   void Input(size_t node, const std::string& data, bool end, std::function<void(bool)> then);
   const std::shared_ptr<LoopPoster>& poster() const { return poster_; }
   // Returns the description by the launcher's system of how it ended the job; empty if it did not
