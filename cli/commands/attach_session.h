@@ -38,10 +38,11 @@ class AttachSession {
   // broken connection and continues the output where it stopped. Call either Attach or Stop, once.
   int Attach();
 
-  // Ends the job and waits until every node reports that no process is left. Then returns 0. Also
-  // returns 0 if the job's final status covers a node that was not reached; that node is named.
-  // Otherwise, or after `within`, returns 69 or 75 and names the nodes. `now` skips the grace
-  // period.
+  // Ends the job and waits, for `within` at most, until every node reports that no process is left.
+  // `now` skips the grace period. Returns 0 if every node has reported that, or was not reached but
+  // is covered by the job's final status on another node. Otherwise names the other nodes and
+  // returns 69 for a lost node, or 75 for a node that did not report in time or has processes left;
+  // the last such node decides.
   int Stop(bool now, milliseconds within);
 
   // Returns how the job ended; nullopt until every node has reported the end.

@@ -21,16 +21,15 @@ struct DoctorNode {
   int slots = 0;
   bool spare = false;
 
-  // `steps` has the completed steps of the connection to the node's agent, in order. `failed_step`
-  // is the step that failed; empty if none failed.
+  // Completed steps of the connection to the node's agent, in order.
   std::vector<std::string> steps;
-  std::string failed_step;
+  std::string failed_step;  // step of the connection that failed; empty if none failed
   std::string failure;
 
   std::optional<pb::NodeInfo> report;
-  // Offset of the node's clock from this machine's clock, with an error of up to clock_error_us.
+  // Offset of the node's clock from this machine's clock, in microseconds.
   int64_t clock_ahead_us = 0;
-  int64_t clock_error_us = 0;
+  int64_t clock_error_us = 0;  // largest error of clock_ahead_us, in microseconds
 
   // The node's attempts to reach the rendezvous; nullopt if the node was not asked or did not
   // answer.
@@ -82,7 +81,8 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
 std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings);
 
 // An error message split into its statement and its hint, without the leading "node 'x' (where): ".
-// The output of a node and a question do not count as hints.
+// A last clause that quotes a node's output ("it printed ...") or ends with a question mark is not
+// a hint, so `hint` is then empty.
 struct SplitMessage {
   std::string seen;
   std::string hint;

@@ -46,9 +46,9 @@ struct JobView {
   // Times of the ranks by use, summed over the nodes that answered; only for detached jobs.
   std::optional<Goodput> goodput = {};
   std::optional<Copy> copy = {};  // newest copy in memory; nullopt if unknown
-  // For kEnded, if the nodes were asked: the record of a node, and the index of that node.
+  // Record of a node about the job's end, for kEnded if the nodes were asked; otherwise nullopt.
   std::optional<pb::JobResult> result = {};
-  size_t result_node = 0;
+  size_t result_node = 0;  // index of the node that gave `result`
 };
 
 // Returns the job with the id `text`, the newest job for "last", or the only job whose id contains

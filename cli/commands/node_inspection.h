@@ -29,8 +29,10 @@
 
 namespace dslaunch {
 
-// Time limits of connecting to a node for an inspection, and of disconnecting from it.
+// Time limit of connecting to a node for an inspection.
 inline constexpr milliseconds kConnectTimeout(20'000);
+
+// Time limit of disconnecting from a node after an inspection.
 inline constexpr milliseconds kLeaveTimeout(3'000);
 
 // A way to reach a node.
@@ -91,18 +93,23 @@ class NodeInspection {
 // Returns the folder in which a node stores the job's files.
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
-// Opens an inspection, sends a single request and returns the answer. Blocks until `deadline` at
-// most.
+// Opens an inspection and returns what the node reports about the job. Blocks until `deadline` at
+// most; errors name the node. The next two functions have the same limit and errors.
 Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                  Deadline deadline);
+
+// Opens an inspection and returns the stacks of the job's ranks on the node.
 Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
                                      const pb::StacksRequest& request, const AgentBinary& agent,
                                      Deadline deadline);
+
+// Opens an inspection and removes the job's files from the node.
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 
-// Sends a request over an inspection and returns the answer. `node` is the node's name for
-// messages. If the answer is late, the inspection is ended.
+// Sends a request over an inspection and returns the node's facts about itself. `node` is the
+// node's name for messages. If the answer has not arrived by `deadline`, ends the inspection and
+// returns an error. The functions below do the same with other requests.
 Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
                                      const pb::NodeInfoRequest& request, Deadline deadline);
 Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,

@@ -34,9 +34,11 @@ Result<void> CheckTrainer(const std::string& bin_folder);
 // Reads the versions. `bin_folder` is the folder of the running dslaunch.
 VersionInfo ReadVersionInfo(const std::string& bin_folder);
 
-// Returns the versions as lines for people, beginning with "dslaunch VERSION", or as a JSON object.
-// The text has no final newline.
+// Returns the versions as lines for people, beginning with "dslaunch VERSION", without a final
+// newline.
 std::string VersionText(const VersionInfo& info);
+
+// Returns the versions as a JSON object, without a final newline.
 std::string VersionJson(const VersionInfo& info);
 
 }  // namespace dslaunch

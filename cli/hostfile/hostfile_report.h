@@ -29,7 +29,10 @@ std::string WriteHostfileText(const std::vector<AskedHost>& hosts, bool yaml);
 // Returns why a job on all slots of this node would fail; "" if it would not fail.
 std::string SlotProblem(const AskedHost& host);
 
+// Returns a table with the answer or the error of each node.
 std::string HostTable(const std::vector<AskedHost>& hosts);
+
+// Returns the answers as JSON; `file` is the name of the hostfile.
 std::string HostsJson(const std::string& file, const std::vector<AskedHost>& hosts);
 
 }  // namespace dslaunch

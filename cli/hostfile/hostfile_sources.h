@@ -22,13 +22,15 @@ Result<std::vector<Host>> HostsFromNames(const std::vector<std::string>& names,
 Result<std::vector<std::string>> SlurmNodes(const GetVariable& getenv);
 
 // A name in an ssh_config: a host of a `Host` line that is not a pattern, or a file of an `Include`
-// line. ParseSshConfigNames returns the names in their order and has no side effects.
+// line (`is_include`).
 struct SshConfigName {
   bool is_include = false;
   std::string name;
 
   bool operator==(const SshConfigName&) const = default;
 };
+
+// Returns the names in the text of an ssh_config, in their order. Pure.
 std::vector<SshConfigName> ParseSshConfigNames(std::string_view text);
 
 // Returns the hosts in ~/.ssh/config and the files that it includes, without duplicates. Errors are

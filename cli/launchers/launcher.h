@@ -37,12 +37,12 @@ struct LauncherRow {
   bool is_choice = false;  // whether --launcher accepts the name
   Way way = Way::kHere;
   std::string_view program = {};  // name of the launcher's program in PATH, for kAllAtOnce
-  std::vector<std::string_view> node_command =
-      {};                         // words that run a command on {node}, for kEachNode
+  // Words that run a command on {node}, for kEachNode.
+  std::vector<std::string_view> node_command = {};
   std::string_view package = {};  // Debian package of the program; empty if there is none
-  // Texts shown to users instead of the name and of a node's address; empty to show the name and
-  // the address.
+  // Text shown to users instead of the launcher's name; empty to show the name.
   std::string_view shown_name = {};
+  // Text shown to users instead of a node's address; empty to show the address.
   std::string_view reached_by = {};
   bool needs_nodes = false;      // whether a hostfile or a batch system's list of nodes is needed
   bool takes_arguments = false;  // whether --launcher_args is accepted and passed to `program`

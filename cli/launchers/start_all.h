@@ -29,9 +29,10 @@ struct SlurmShare {
 struct LauncherProgram {
   Launcher launcher = Launcher::kOpenMpi;
   std::vector<std::string> words;  // absolute path of the program, then the user's options
-  // For Slurm: the shares of all nodes of the allocation, by host, and requests of the allocation
-  // (NAME=VALUE) that are hidden from srun and restored for the ranks.
+  // For Slurm: the shares of all nodes of the allocation, by host.
   std::map<std::string, SlurmShare> shares = {};
+  // For Slurm: requests of the allocation (NAME=VALUE) that are hidden from srun and restored for
+  // the ranks.
   std::vector<std::string> request_variables = {};
 };
 

@@ -30,6 +30,8 @@ struct CompletionSources {
   Words recipe_keys = {};  // keys of recipes, such as "run.steps"
 };
 
+// Returns the candidates for the last of `words`, which is being typed and may be empty. `words`
+// follow the command's name, `dslaunch`; no words count as one empty word.
 Completion Complete(const std::vector<std::string>& words, const CompletionSources& sources = {});
 
 // Returns the output of `dslaunch completion ...`; `words` begins with "completion". The shells'

@@ -23,12 +23,13 @@ struct LaunchFile {
   bool has_recipe = false;  // whether the file has other sections besides `launch`
 };
 
-// Reads a run file from its text or from `path`. Checks the structure of the file and the names of
-// options; the readers of the options check the values. Errors are kBadInput and name
-// `source`:line:column and the key.
+// Reads a run file from its text; `source` is the name of the file in messages. Checks the
+// structure of the file and the names of options; the readers of the options check the values.
+// Errors are kBadInput and name `source`:line:column and the key.
 Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& source,
                                    const OptionTable& table);
 
+// Reads the run file at `path` as ParseLaunchFile() does.
 Result<LaunchFile> ReadLaunchFile(const std::string& path, const OptionTable& table);
 
 // Reads a file that the command line does not name, such as ./dslaunch.yaml. Also rejects the file

@@ -157,7 +157,8 @@ inline OptionSpec HelpOption(OptionGroup group) {
           .line_only = true};
 }
 
-// Helpers for the options of commands such as ps.
+// Returns the row of an option of a command such as ps. `value` is the placeholder of its value in
+// the help.
 namespace command_options {
 
 inline OptionSpec Option(const char* names, const char* value, const char* help,
@@ -169,6 +170,7 @@ inline OptionSpec Option(const char* names, const char* value, const char* help,
           .target = target};
 }
 
+// Returns the row of an option without a value.
 inline OptionSpec Flag(const char* names, const char* help, OptionTarget target) {
   return Option(names, "", help, target);
 }

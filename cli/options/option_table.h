@@ -154,6 +154,7 @@ struct Requirement {
   // The rest of the message after the option's name, such as "overwrites a file; add --output
   // FILE".
   const char* why;
+  // Another option that meets the requirement; null if there is none.
   const char* or_needs = nullptr;
 };
 
@@ -214,6 +215,7 @@ MeantCommand FindMeantCommand(const std::string& word);
 
 // The result of FindOption.
 struct FoundOption {
+  // Row of the option; nullptr if no option or several options match.
   const OptionSpec* spec = nullptr;
   // The options that an ambiguous prefix could mean, at least two; otherwise empty.
   std::vector<std::string> candidates;

@@ -58,6 +58,7 @@ T ReadChoice(const std::string& option, const std::string& text,
                         DidYouMean(text, names));
 }
 
+// Reads a number from `min` to `max`, inclusive.
 double ReadNumber(const std::string& option, const std::string& text, double min, double max);
 
 // Returns the number of seconds in a text such as "90", "1.5", "90s", "10m", "10min", "2h", "1d" or
@@ -102,6 +103,8 @@ struct Endpoint {
   std::string host;  // host name or address, IPv6 without brackets
   std::optional<int> port;
 };
+
+// Reads an endpoint. Throws ValidationError if `text` has another form or the port is not valid.
 Endpoint ReadEndpoint(const std::string& option, const std::string& text);
 
 // The values of torchrun's --rdzv_conf for the keys that dslaunch supports. Other keys are rejected

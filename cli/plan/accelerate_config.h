@@ -63,8 +63,9 @@ std::string IgnoredDefaultNotice(const LaunchOptions& options,
                                  const std::vector<std::string>& environment,
                                  const std::string& cwd);
 
-// Reads the configuration with ReadAccelerateConfig for a job that is about to start. Adds the
-// configuration's number of ranks, and the notices above, to `options`.
+// Reads the configuration with ReadAccelerateConfig for a job that is about to start. Applies the
+// configuration's number of ranks as TakeNumProcesses() does, and adds its notice and
+// IgnoredDefaultNotice() to options.notices. Returns nullopt if no option names a configuration.
 Result<std::optional<AccelerateConfig>> TakeAccelerateConfig(
     const std::vector<std::string>& environment, const std::string& cwd, LaunchOptions& options);
 

@@ -25,10 +25,10 @@ struct DeviceDecision {
 };
 
 // Decides between CPU and the kinds of accelerators. AUTO chooses the kind of which every node has
-// a device for each slot, or CPU if no node has a device; otherwise it is an error. A requested
-// kind is an error if a node has too few devices of that kind. With `one_machine` (the local
-// launcher) the nodes share the devices of this machine. With `only_cuda` AUTO chooses between
-// NVIDIA's GPUs and CPUs. Errors are kUsage and name the nodes.
+// a device for each slot, or CPU if no node has a device; in any other case AUTO is an error. A
+// requested kind is an error if a node has too few devices of that kind. With `one_machine` (the
+// local launcher) the nodes share the devices of this machine. With `only_cuda` AUTO chooses
+// between NVIDIA's GPUs and CPUs. Errors are kUsage and name the nodes.
 Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<NodeGpus>& nodes,
                                     bool one_machine, bool only_cuda = false);
 

@@ -15,7 +15,7 @@ struct KeyOrigin {
   ExitCode code = ExitCode::kBadInput;  // exit code of an error about the key; kUsage for an option
 };
 
-// Maps the keys of a recipe to their origins. Keys are paths; see KeyPlaces.
+// Maps the keys of a recipe to their origins. Keys are paths, such as "run.steps".
 class KeyOrigins {
  public:
   // Records the places of the keys in `file`, which supplies `root` ("" is the whole recipe).
@@ -28,6 +28,7 @@ class KeyOrigins {
   KeyOrigin Of(std::string_view key) const;
 
  private:
+  // Removes the origins of `key` and of all keys below it.
   void Forget(const std::string& key);
 
   std::map<std::string, KeyOrigin> origins_;

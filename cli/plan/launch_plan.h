@@ -62,7 +62,7 @@ struct LaunchPlan {
   int world_size() const { return static_cast<int>(ranks.world_size); }
 };
 
-// Numbers the ranks of all nodes except spares.
+// Returns the numbering of the ranks of all nodes except spares, in hostfile order.
 RankNumbering NumberRanksOf(const std::vector<Host>& nodes);
 
 // Returns whether a node of this name, port (0 if not given) and user (empty if not given) is this

@@ -16,8 +16,8 @@ struct FrontPython {
   std::string variable = {};
   bool in_path = false;  // whether PATH contains the environment's `bin`; false unless active
   std::string installed_in = {};  // environment in which dslaunch is installed; empty if none
-  std::string other =
-      {};  // a python3 in PATH that is not the system's if `folder` is empty, else empty
+  // A python3 in PATH that is not the system's if `folder` is empty, else empty.
+  std::string other = {};
 };
 
 // Returns the environment in which dslaunch is installed; empty if dslaunch is in no environment.

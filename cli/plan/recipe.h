@@ -16,10 +16,10 @@ namespace dslaunch {
 
 inline constexpr char kDefaultRecipeFile[] = "dslaunch.yaml";
 inline constexpr char kDefaultRecipe[] = "fashion_mnist";  // name of a built-in recipe
-inline constexpr char kLaunchSection[] =
-    "launch";  // section with launch options (launch_file.h), not part of the recipe
-inline constexpr size_t kMaxRecipeJsonBytes =
-    120u << 10;  // limited because one environment variable (128 KiB) carries the recipe
+// Section with launch options (launch_file.h), not part of the recipe.
+inline constexpr char kLaunchSection[] = "launch";
+// Limited because one environment variable (128 KiB) carries the recipe.
+inline constexpr size_t kMaxRecipeJsonBytes = 120u << 10;
 
 struct RecipeRequest {
   TrainOptions options;
@@ -61,14 +61,15 @@ int64_t MemoryCheckpointOf(const LoadedRecipe& recipe);
 // has a suffix. Any other name may also be a built-in recipe.
 bool NamesRecipeFile(std::string_view recipe);
 
-// Applies the options like LoadRecipe to the text of a recipe from the file `source`. Reads no file
-// except the engine's.
+// Applies the options to `text`, the content of a recipe's file, as LoadRecipe() does, with the
+// same errors. `source` is the path of that file, for messages and for paths relative to its
+// folder. Reads no file except the engine's configuration, if the recipe or the options name one.
 Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,
                                 const TrainOptions& options, const std::string& cwd);
 
-// Checks whether the trainer would accept the recipe, as far as that is known without a node
-// (CheckRecipe, with the arguments `ranks` and `ranks_of_nodes`). Errors name the line or the
-// option that supplied the key.
+// Checks whether the trainer would accept the recipe (CheckRecipe), as far as that is known without
+// a node. `ranks` is the number of all ranks, 0 if unknown; `ranks_of_nodes` has the number on each
+// node, and is empty if unknown. Errors name the line or the option that supplied the key.
 Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks,
                           const std::vector<int>& ranks_of_nodes = {});
 

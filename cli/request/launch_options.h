@@ -206,8 +206,8 @@ struct LaunchOptions {
   std::string network_interface;
   // Value of MASTER_ADDR; nullopt for the address at which other nodes reach rank 0.
   std::optional<std::string> master_addr;
-  std::optional<std::string>
-      local_addr;  // address at which other nodes reach this machine; per-node style only
+  // Address at which other nodes reach this machine; per-node style only.
+  std::optional<std::string> local_addr;
   std::string role = "default";  // value of ROLE_NAME for the ranks
 
   // Options of SSH and other launchers.
@@ -215,8 +215,8 @@ struct LaunchOptions {
   // The port of nodes whose hostfile line has no port. Overrides ssh_config, as `ssh -p` does. 0 if
   // not given; the port is then the port in ssh_config, else 22.
   int ssh_port = 0;
-  std::vector<std::string>
-      ssh_command;            // the system's ssh with its options; empty for dslaunch's own client
+  // The system's ssh with its options; empty for dslaunch's own client.
+  std::vector<std::string> ssh_command;
   std::string agent_dir;      // folder on the nodes for the agent; empty for the default
   std::optional<int> fanout;  // value of --fanout; nullopt for the default of RelayFanout
   // A program with arguments that runs a command on {node} instead of SSH; empty if not given.
@@ -245,8 +245,8 @@ struct LaunchOptions {
   std::optional<std::string> accelerate_config;  // path of the configuration file, or "default"
   std::optional<NumaBinding> numa_binding;
   bool bind_cores_to_rank = false;
-  std::optional<std::string>
-      bind_core_list;  // cores to distribute, such as "1,3-5"; needs bind_cores_to_rank
+  // Cores to distribute, such as "1,3-5"; needs bind_cores_to_rank.
+  std::optional<std::string> bind_core_list;
 
   // Options of the terminal's output and of log files.
   LogLevel log_level = LogLevel::kInfo;  // level of messages on the terminal; kError with --quiet
@@ -284,9 +284,11 @@ struct LaunchOptions {
   std::vector<RestartOn> restart_on;
   OnHang on_hang = OnHang::kReport;
   int64_t hang_ms = 60'000;  // time without a step that counts as a hang; 0 to detect no hangs
-  // Time without a sign of life, before and after the ranks have exchanged bytes; 0 to detect
-  // nothing.
+  // Time without a sign of life that counts as a hang before the ranks have exchanged bytes; 0 to
+  // detect no such hang.
   int64_t setup_hang_ms = 1'800'000;
+  // Time without a sign of life that counts as a hang after the ranks have exchanged bytes; 0 to
+  // detect no such hang.
   int64_t standstill_ms = 600'000;
   int64_t heartbeat_ms = 1'000;
   int64_t suspect_ms = 3'000;  // silence after which a node is suspected; must exceed heartbeat_ms
