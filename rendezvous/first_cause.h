@@ -47,10 +47,8 @@ struct FirstCause {
 //    This step ignores times, because a victim may be reported before its cause: a lost node is
 //    detected only after seconds without a heartbeat, and a program may close its connections long
 //    before it exits.
-// 2. Of these failures, removes those that certainly happened later than another one: their
-// intervals
-//    lie after its interval. Failures of one node happened in the order of their
-//    reports.
+// 2. Of these failures, removes those whose interval lies after the interval of another one,
+//    because they happened later. Failures of one node happened in the order of their reports.
 // 3. Of the rest, chooses the failure that was reported first.
 // Precondition: `reports` is in order of arrival and not empty.
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports);
