@@ -17,10 +17,10 @@
 
 namespace dslaunch {
 
-// A copy is aborted if no byte was sent for kCopyStall, or if it takes longer than kCopyLimit. The
-// time of a copy does not count as time to connect.
+// Time without a sent byte after which a copy is aborted. The time of a copy does not count as time
+// to connect.
 inline constexpr milliseconds kCopyStall{30'000};
-inline constexpr milliseconds kCopyLimit{15 * 60'000};
+inline constexpr milliseconds kCopyLimit{15 * 60'000};  // longest duration of a copy
 inline constexpr milliseconds kCopyEnd{60'000};    // limit for bytes in transit and the node's disk
 inline constexpr milliseconds kCopyTurnPoll{100};  // interval at which CopyGate is polled
 
@@ -53,6 +53,7 @@ class CopyDialog {
   // ignored.
   explicit CopyDialog(std::string_view nonce);
 
+  // Parses further output of the script and returns the new state.
   State Feed(std::string_view bytes);
 
   static constexpr size_t kMaxLineBytes = 4096;  // longer text without a line end is discarded
@@ -67,7 +68,7 @@ class CopyDialog {
 // Thread-safe.
 class CopyGate {
  public:
-  static constexpr size_t kAtOnce = 8;
+  static constexpr size_t kAtOnce = 8;  // largest number of concurrent copies
 
   // Represents a copy in progress and counts as running until destroyed. Must not outlive the gate.
   class Turn {

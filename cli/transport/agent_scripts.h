@@ -11,17 +11,20 @@
 
 namespace dslaunch {
 
-// Returns a script for a node's /bin/sh: one line, without single quotes inside. Only hexadecimal,
-// decimal and octal numbers, a machine name and the words of AgentArguments are inserted.
-// CopyDialog (agent_copy.h) parses the output of the install script.
+// Returns the script that starts the agent, for a node's /bin/sh: one line, without single quotes
+// inside. Only hexadecimal, decimal and octal numbers, a machine name and the words of
+// AgentArguments are inserted.
 //
-// The start script of an agent with `others` chooses among them by the node's `uname -m` and prints
-// that type first (see HelloScanner::Machine). Without `others` the script prints nothing. The
-// install script installs one agent and ignores its `others`.
+// If the agent has `others`, the script chooses among them by the node's `uname -m` and first
+// prints that type, which HelloScanner::Machine() returns. Otherwise the script itself prints
+// nothing.
 std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce);
 // The way in which the install script gets the agent's bytes. kAsked: the script requests them.
 // kRaw: they arrive on stdin, uncompressed, without a request.
 enum class CopyForm { kAsked, kRaw };
+
+// Returns the script that installs `agent`, in the same form. `sha256` is the digest of its file.
+// CopyDialog (agent_copy.h) parses the output of the script. Ignores agent.others.
 std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std::string_view nonce,
                           CopyForm form = CopyForm::kAsked);
 
@@ -31,10 +34,10 @@ std::string NodeFolderOf(const AgentBinary& agent);
 // Returns the error text for a node whose agent has the build id `build_id` instead of `agent`'s.
 std::string OtherBuildText(const AgentBinary& agent, const std::string& build_id);
 
-// The data with which an agent that calls back finds and identifies itself to the front end.
+// The data with which an agent connects back to the front end and identifies itself.
 struct CallBackStart {
   std::string nonce;  // nonce of this start of the job
-  // Constant word that the node's shell or the launcher replaces by the node's place.
+  // Constant word that the node's shell or the launcher replaces by the node's index or host.
   std::string place;
   std::string pin;
   // Addresses of the front end, such as "10.0.0.1:4711"; IPv6 without brackets.
@@ -58,9 +61,9 @@ std::string CallBackScript(const std::vector<OfferedAgent>& agents, const AgentR
 // it alike.
 std::string ForLoginShell(const std::string& script);
 
-// Exit codes of the scripts. kAgentMissing: the node has no usable agent of this version.
-// kInstallFailed: the agent cannot be installed.
+// Exit code of a script if the node has no usable agent of this version.
 inline constexpr int kAgentMissing = 97;
+// Exit code of a script if the agent cannot be installed.
 inline constexpr int kInstallFailed = 98;
 
 }  // namespace dslaunch

@@ -45,9 +45,10 @@ class ChildProcess : public RunningProgram {
   // Waits for the program's end as RunningProgram::WaitEnd does, and reaps the program.
   std::optional<int> WaitEnd(Deadline deadline) override;
 
-  // Sends a signal to the program, or to its whole process group. Does nothing once the program was
-  // reaped.
+  // Sends a signal to the program. Does nothing once the program was reaped.
   void Signal(int signal_number);
+
+  // Sends a signal to the program's process group. Does nothing once the program was reaped.
   void SignalGroup(int signal_number);
   void KillGroup() override { SignalGroup(SIGKILL); }
 

@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Begins the line `DSLAUNCH-MACHINE <nonce> <uname -m>\n`, which a start script that chooses among
-// agents prints before the hello line.
+// The beginning of the line `DSLAUNCH-MACHINE <nonce> <uname -m>\n`. A start script that chooses
+// among agents prints this line before the hello line.
 inline constexpr std::string_view kMachineMagic = "DSLAUNCH-MACHINE ";
 
 // Scans a stream for the hello line. Pass the stream's bytes to Feed until the state is kFound or

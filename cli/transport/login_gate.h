@@ -14,9 +14,9 @@
 
 namespace dslaunch {
 
-// Limits of the attempts of a login that sshd turns away, and of the pauses between attempts
-// (PauseAfter in base/backoff.h).
+// Largest number of attempts of a login that sshd turns away.
 inline constexpr int kLoginAttempts = 10;
+// The first and the longest pause between these attempts (PauseAfter in base/backoff.h).
 inline constexpr milliseconds kFirstLoginPause{150};
 inline constexpr milliseconds kLongestLoginPause{2000};
 

@@ -23,6 +23,8 @@ namespace dslaunch {
 class StreamHandle {
  public:
   StreamHandle() = default;
+
+  // Returns a handle that owns `fd`, a duplicate of the stream's descriptor.
   static StreamHandle OfSameEnd(UniqueFd fd) {
     StreamHandle handle;
     handle.fd_ = fd.get();
@@ -53,6 +55,7 @@ class StreamHandle {
   bool is_other_end_ = false;
 };
 
+// A stream's socket, and a handle that can end the stream without the socket.
 struct HeldStream {
   UniqueFd fd;
   StreamHandle handle;

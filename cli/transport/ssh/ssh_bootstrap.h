@@ -10,8 +10,9 @@
 
 namespace dslaunch {
 
-// Starts the agent in `role` and waits for its hello line. Returns the command's stream, positioned
-// just after that line.
+// Starts the agent in `role` and waits for its hello line, until `deadline` at most. Returns the
+// command's stream, positioned just after that line. `stderr_tail` receives the command's stderr
+// and must outlive the stream.
 Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBinary& agent,
                                               const AgentRole& role, TailBuffer& stderr_tail,
                                               Deadline deadline);

@@ -17,9 +17,9 @@ class SshConfigRules {
   explicit SshConfigRules(const std::vector<std::string>& texts);
 
   // Returns the class of a host, valid among hosts with the same user, port and options. Returns
-  // nullopt if the host shares its configuration with no other host. Then a `HostName` or `Include`
-  // may be specific to the host, a `Match` tests more than names, or the name is not plain (lower
-  // case).
+  // nullopt if the host may share its configuration with no other host. This is so if a `HostName`
+  // or `Include` may be specific to the host, a `Match` tests more than names, or the name is not
+  // plain (lower case).
   std::optional<std::string> ClassOf(std::string_view host) const;
 
  private:

@@ -17,7 +17,9 @@ namespace dslaunch {
 // concurrent requests for the same class wait for one answer.
 class SshConfigs {
  public:
-  // Returns the configuration for `target`. See AskSsh for the other arguments and the errors.
+  // Returns the configuration for `target`. `config_file`, if not empty, replaces ssh's own files;
+  // `ssh` is the program with its options, empty for ssh from PATH. Fails as AskSsh() and
+  // ParseSshConfig() do.
   Result<SshConfig> Read(const NodeTarget& target, const std::string& config_file,
                          const std::vector<std::string>& ssh, Deadline deadline);
 

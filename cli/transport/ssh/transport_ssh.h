@@ -41,6 +41,9 @@ class SshLink : public NodeLink {
   ~SshLink() override;
 
   UniqueFd TakeFd() override;
+
+  // Returns the end of the command's stream for code on SshLoop's thread. Call it once.
+  // Precondition: the link was opened with Use::kOnLoop.
   std::unique_ptr<StreamEnd> TakeEnd();
   void Abort(const std::string& why) override;
   bool WaitEnd(Deadline deadline) override;
@@ -75,7 +78,9 @@ class SshTransport : public Transport {
 
  private:
   AgentRole Role() const;
-  // Connects with a program on this machine; see SshNodeCommand for `words`.
+
+  // Connects with a program on this machine. `words` are the absolute path of ssh, or of a program
+  // with the same command line, and its options.
   Result<std::unique_ptr<NodeLink>> ConnectByProgram(std::vector<std::string> words,
                                                      const std::string& notice,
                                                      const NodeTarget& target,
