@@ -15,9 +15,9 @@
 namespace dslaunch {
 
 // Accepts TCP connections from any machine. A connection that uses TLS waits until Await requests
-// its key; if too many wait, the oldest is closed. A connection that begins with a line that
-// contains a ticket gets the file of the ticket's agent, which is not secret. All other connections
-// are closed. A separate thread does the work. Thread-safe.
+// its key; if too many wait, the oldest is closed. A connection that begins with a line with a
+// ticket (a secret that stands for an agent's file) gets that file, which is not secret. All other
+// connections are closed. A separate thread does the work. Thread-safe.
 class CallBackServer {
  public:
   struct Options {

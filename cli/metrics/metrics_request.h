@@ -27,7 +27,7 @@ struct MetricsAnswer {
 // they differ, so the time reveals nothing.
 MetricsAnswer AnswerRequest(std::string_view head, const std::string& token);
 
-// Returns the response for a connection that is closed afterwards.
+// Returns the HTTP response with `body`, after which the caller closes the connection.
 std::string ResponseText(const MetricsAnswer& answer, const std::string& body);
 
 }  // namespace dslaunch

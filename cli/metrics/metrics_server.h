@@ -16,7 +16,7 @@
 
 namespace dslaunch {
 
-inline constexpr int kMetricsFileIntervalS = 10;  // time between two writes of the file
+inline constexpr int kMetricsFileIntervalS = 10;  // seconds between two writes of the file
 
 // Returns the token in a file that only this user can read. Returns kBadInput for any other file,
 // and for a token below 16 or above 512 bytes; messages begin with the option that names the file.

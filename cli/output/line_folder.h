@@ -41,7 +41,8 @@ class LineFolder {
   // Sets the maximum number of ranks that write lines.
   void SetRanks(size_t ranks) { num_ranks_ = ranks; }
 
-  // Adds a line that a rank wrote at `now`, which must never decrease.
+  // Adds a line that a rank wrote at `now`, which must never decrease. Passes the lines that need
+  // not be held any longer to `sink`.
   void Add(TimePoint now, int rank, bool is_stderr, std::string_view tag, std::string_view text,
            const Sink& sink);
 

@@ -30,6 +30,8 @@ class RedrawnLines {
 
   // Returns the time at which Flush will have lines to output; nullopt if no line is held.
   std::optional<TimePoint> FlushDue() const;
+
+  // Outputs the held line if it is due at `now`.
   void Flush(TimePoint now, const Sink& sink);
 
   // Outputs the remaining lines at the end of the stream.

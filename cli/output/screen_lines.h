@@ -12,6 +12,7 @@
 
 namespace dslaunch {
 
+// Time for which an unfinished line that is not redrawn is not shown.
 inline constexpr std::chrono::milliseconds kPartialLineDelay{200};
 
 // A minimal terminal for one stream, for programs that redraw lines (tqdm, rich). Interprets "\r",

@@ -13,8 +13,8 @@ namespace dslaunch {
 
 struct ShownOutput {
   ShownRanks shown_ranks;
-  std::optional<std::vector<int>>
-      local_ranks;       // restricts `shown_ranks` to a choice of local ranks; nullopt for all
+  // Restricts `shown_ranks` to a choice of local ranks; nullopt for all.
+  std::optional<std::vector<int>> local_ranks;
   RankStreams log_only;  // streams that go to log files only, although their rank is shown
 
   // Returns the maximum number of shown ranks for `world_size` ranks on `nodes` nodes with up to

@@ -118,7 +118,9 @@ std::string SummaryText(const JobSummary& summary);
 
 // Default limit of the lines that LastLines returns.
 inline constexpr size_t kMaxLastLines = 50;
-// Returns the last lines of a rank's output that are worth showing, at most `most`.
+
+// Returns the last lines of `text`, the output of a rank, at most `most`. The lines are views into
+// `text`, without their line endings.
 std::vector<std::string_view> LastLines(std::string_view text, size_t most = kMaxLastLines);
 
 }  // namespace dslaunch

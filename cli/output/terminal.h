@@ -46,8 +46,10 @@ class Terminal {
   // Returns whether live lines are shown, because stderr is a terminal that can redraw a line.
   bool has_live_line() const { return has_live_line_; }
 
-  // Returns the current size of the terminal at stderr, in characters.
+  // Returns the current width of the terminal at stderr, in characters; 0 if unknown.
   int columns() const;
+
+  // Returns the current number of rows of the terminal at stderr; 0 if unknown.
   int rows() const;
 
   // Adds one or more lines and appends a newline. The next Flush writes them.

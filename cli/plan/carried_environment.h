@@ -21,8 +21,8 @@ struct CarriedEnvironment {
 
 // Divides `environment` (NAME=VALUE strings) by name. Carries the variables that DeepSpeed exports,
 // and the variables that frameworks, their libraries and MPI read (OMP_NUM_THREADS, TORCH_*, HF_*
-// ...), including tokens. Never carries variables that each rank gets anyway (such as RANK), nor
-// PYTHONPATH, which JobProgram sets.
+// ...), including tokens. Never carries variables that describe a rank's position in a job, such as
+// RANK, nor PYTHONPATH, which JobProgram sets.
 CarriedEnvironment Carry(const std::vector<std::string>& environment);
 
 // Returns a notice such as "this shell's A, B and 2 more are not passed to the nodes; -x NAME

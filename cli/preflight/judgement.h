@@ -7,10 +7,11 @@
 
 namespace dslaunch {
 
+// The kinds of measured values. A kind without a comment is in bytes per second.
 enum class FigureKind {
   kCoreSpeed,  // operations per second of a core
   kCpuShare,   // share of a processor, from 0 to 1
-  kMemory,     // bytes per second, like all kinds below except kGemm and kRoundTrip
+  kMemory,
   kLogFolder,
   kCheckpointFolder,
   kGemm,  // operations per second of a matrix product on a device
@@ -59,9 +60,9 @@ struct SlowFigure {
 // Returns the figures that are worse than kSlowPart of the median of their kind in `reference`, in
 // the order of `figures`. A round trip must also be 0.2 ms longer than the median, because shorter
 // differences are caused by switches, not by the node. A share of the processor must also be 0.1
-// below the median. A figure counts as it would be without starvation, and not at all if the
-// starvation was more than half of the time (for a round trip, more than 0.05). Skips kinds with
-// figures of fewer than two nodes.
+// below the median. Before the comparison, a figure is corrected by its time without a processor
+// (Figure::starved). Figures with more than 0.5 of such time, or 0.05 for a round trip, are
+// ignored. Skips kinds with figures of fewer than two nodes.
 std::vector<SlowFigure> FindSlow(const std::vector<Figure>& figures,
                                  const std::vector<Figure>& reference);
 

@@ -28,7 +28,10 @@ inline constexpr size_t kMaxRankRows = 16;
 // "grey", is a class of the page's style sheet.
 using ColoredParts = std::vector<std::pair<double, std::string>>;
 
+// Returns a text in bold.
 Json Strong(const std::string& text);
+
+// Returns a text in a fixed-pitch font.
 Json Code(const std::string& text);
 
 Json Card(const std::string& id, const std::string& heading, Json lead, std::vector<Json> parts,
@@ -56,8 +59,9 @@ Json SwatchCell(const std::string& color, const std::string& text);
 // Returns a cell whose text is marked as bad.
 Json BadCell(const std::string& text);
 
-// Returns a text with the number of rows that a table omits; empty if the table shows all rows.
-// `together` may be empty.
+// Returns a sentence such as "and 5 more ranks, together 2 s.", with the number of rows that a
+// table omits; empty if the table shows all rows. `what` is the noun of a row; `together` is the
+// sum of the omitted rows, and may be empty.
 std::string MoreText(size_t all, size_t shown, const std::string& what,
                      const std::string& together = "");
 

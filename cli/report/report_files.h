@@ -16,8 +16,10 @@ inline constexpr size_t kMaxReportNameBytes = 200;
 // null are read as numbers that are not finite.
 RankMetrics ReadMetrics(std::string_view text);
 
-// Reads run.json or profile.json. Returns nullopt if `text` is not a JSON object.
+// Reads run.json. Returns nullopt if `text` is not a JSON object.
 std::optional<ReportedRun> ReadRunInfo(std::string_view text);
+
+// Reads profile.json. Returns nullopt if `text` is not a JSON object.
 std::optional<RankProfile> ReadRankProfile(std::string_view text);
 
 // Reads preflight.json. Returns nullopt if `text` is not a JSON object.

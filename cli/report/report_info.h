@@ -41,14 +41,17 @@ std::optional<JobPace> PaceOf(const ReportData& data);
 // The values of a number over the steps: a piece for each start of the job, sorted by step, without
 // missing values.
 using Pieces = std::vector<std::vector<PlotPoint>>;
-// Returns the values of a number of rank 0.
+
+// Returns the values of `number`, a field of MetricsPoint, on rank 0.
 Pieces PiecesOf(const ReportData& data, double MetricsPoint::*number);
-// Returns a number of the given rank in the form of PiecesOf.
+
+// Returns the values of `number`, a field of MetricsPoint, on the given rank.
 Pieces PiecesOf(const ReportData& data, uint32_t rank, double MetricsPoint::*number);
 
-// Returns a number of rank 0's evaluations in the form of PiecesOf.
+// Returns the values of `number`, a field of EvalPoint, in the evaluations of rank 0.
 Pieces PiecesOf(const ReportData& data, double EvalPoint::*number);
-// Returns the values of `name`, one of the other measured values of the evaluations.
+
+// Returns the values of `name`, one of EvalPoint::others, in the evaluations of rank 0.
 Pieces OtherResultsOf(const ReportData& data, const std::string& name);
 // Returns all evaluations of rank 0, ordered by the start of the job.
 std::vector<EvalPoint> EvaluationsOf(const ReportData& data);
@@ -99,6 +102,8 @@ struct MemoryInfo {
   std::vector<MemoryRow> rows;
   double peak_rss = kNotRecorded;  // largest resident set of a process
 };
+
+// Returns the planned and the measured memory of the ranks; without rows if neither was recorded.
 MemoryInfo MemoryOf(const ReportData& data);
 
 // Returns the last run.json that a rank wrote; null if none did.
@@ -107,6 +112,8 @@ const ReportedRun* RunOf(const ReportData& data);
 // Returns the median of the values that are not NaN, which is the lower middle value of an even
 // number; kNotRecorded if all are NaN.
 double MedianOf(std::vector<double> numbers);
+
+// Returns the median of a field of the points, as for the values of that field.
 double MedianOf(const std::vector<MetricsPoint>& points, double MetricsPoint::*number);
 
 }  // namespace dslaunch

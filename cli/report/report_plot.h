@@ -34,7 +34,8 @@ struct Plot {
     std::vector<std::vector<PlotPoint>> pieces;
     bool faint = false;
   };
-  struct Mark {  // A vertical line at `x`.
+  // A vertical line at `x`.
+  struct Mark {
     double x = 0;
     std::string label;  // short text at the line; may be empty
     bool strong = false;

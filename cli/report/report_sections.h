@@ -8,7 +8,8 @@
 
 namespace dslaunch {
 
-// Returns a section with values of rank 0 over the steps (report_sections.cc).
+// Returns the training and evaluation losses of rank 0 over the steps. This function and the next
+// seven are in report_sections.cc.
 Json LossSection(const ReportData& data);
 Json AccuracySection(const ReportData& data);
 // Returns the values of evaluations other than loss, accuracy and perplexity: a table, and a plot
@@ -20,10 +21,11 @@ Json LossScaleSection(const ReportData& data);
 Json ThroughputSection(const ReportData& data);
 Json MfuSection(const ReportData& data);
 
-// Returns the section about step times (report_step_time.cc).
+// Returns the step times of the ranks (report_step_time.cc).
 Json StepTimeSection(const ReportData& data);
 
-// Returns a section with tables (report_tables.cc).
+// Returns a table with the time of each operator. This function and those below are in
+// report_tables.cc.
 Json OperatorsSection(const ReportData& data);
 Json CommunicationSection(const ReportData& data);
 Json MemorySection(const ReportData& data);

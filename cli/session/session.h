@@ -79,8 +79,9 @@ class LaunchSession {
   // Leaves the job running and prints its id. Returns 0.
   int ReportDetached();
 
-  // Writes the summary of `end` to events.jsonl, the log and the error file, to stdout if JSON is
-  // requested, and to the terminal if `show` is set and the log level allows it.
+  // Writes the summary of `end` to events.jsonl and the log, after a failure also to the error
+  // file, and as JSON to stdout if requested. Prints it on the terminal if `show` is set and the
+  // log level allows it.
   void Report(const JobEnd& end, bool show);
 
   bool ShouldPrint(LogLevel level) const { return level <= options_.log_level; }

@@ -44,6 +44,8 @@ class CursesTerminal {
   size_t columns() const;
   // Reads the terminal's size again. Call it after SIGWINCH.
   void Resize();
+
+  // Draws `screen` in place of the screen that was shown before.
   void Show(const TopScreen& screen);
   // Returns the next key that was pressed; nullopt if no key is pending.
   std::optional<TopKey> ReadKey();

@@ -65,8 +65,11 @@ class JobModel {
 
   // Handles an event of a node. Ignores earlier attempts, and ranks beyond kMostRanks.
   void OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_point now);
-  // Records that a connection to the node was made, or that it is lost; `why` is a sentence.
+
+  // Records that a connection to the node was made.
   void OnReached(size_t node);
+
+  // Records that the node is lost; `why` is a sentence with the reason.
   void OnLost(size_t node, const std::string& why);
 
   const std::vector<ModelNode>& nodes() const { return nodes_; }

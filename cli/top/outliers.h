@@ -28,6 +28,7 @@ struct RankFigures {
   std::optional<double> temperature_c;  // temperature of the hottest GPU
 };
 
+// Returns the figures of a rank from its newest samples and status lines.
 RankFigures FiguresOf(const JobModel& model, const ModelRank& rank);
 
 struct Outlier {

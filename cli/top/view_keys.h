@@ -19,17 +19,21 @@ enum class TopAction {
   kStopJob,     // stop the job, which the user has confirmed
 };
 
-// Changes `view` by a key. `table` has the rows that were drawn last; `page` is the number of rows
-// on the screen.
+// Changes `view` as `key` requests, and returns what the owner must do beyond that; kNone if
+// nothing. `table` has the rows that were drawn last, to which view.cursor refers, and may be
+// empty. `page` is the number of rows of the screen. While view.asks_to_stop is set, kYes confirms
+// the stop, and any other key only cancels it.
 TopAction OnKey(TopView& view, TopKey key, const std::vector<TopRow>& table, size_t page);
 
-// Shows `lines` below `title` instead of the table, from the first line on.
+// Makes `view` show `lines` below `title` instead of the table, beginning at the first line.
 void ShowText(TopView& view, std::string title, std::vector<std::string> lines);
 
 // Largest number of lines that the shown text keeps.
 inline constexpr size_t kMostTextLines = 2000;
-// Adds a line to the shown text, of which at most kMostTextLines lines are kept. Scrolls to the
-// end if the end was on the screen.
+
+// Adds a line to the shown text, and removes the first line if the text exceeds kMostTextLines. If
+// the end of the text was on the screen, scrolls to the new end. `page` is the number of rows of
+// the screen.
 void AppendText(TopView& view, std::string line, size_t page);
 
 }  // namespace dslaunch

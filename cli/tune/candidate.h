@@ -38,7 +38,8 @@ struct TuneProblem {
   int64_t global_batch = 1;
   bool on_gpu = false;  // whether ranks compute on GPUs
   Candidate recipe;     // the recipe's own configuration
-  // The recipe's settings for recomputation; 0 if the recipe has none.
+  // The recipe's settings for recomputation: number and interval of activation checkpoints; 0 if
+  // the recipe does not set them.
   int64_t number_checkpoints = 0;
   int64_t checkpoint_interval = 0;
   bool zero_is_flag = false;  // whether the recipe's zero_optimization is true or false
@@ -83,9 +84,10 @@ std::string WithKeys(const std::string& recipe_json, const std::vector<RecipeKey
 // configuration.
 int64_t ComplexityOf(const Candidate& candidate);
 
-// Returns the headings of a table's columns, or the cells of a candidate, such as "8 x 4", "2",
-// "yes", "no", "1", "1".
+// Returns the headings of a table's columns, one for each axis.
 std::vector<std::string> AxisHeads();
+
+// Returns the cells of a candidate below AxisHeads(), such as "8 x 4", "2", "yes", "no", "1", "1".
 std::vector<std::string> AxisCells(const TuneProblem& problem, const Candidate& candidate);
 // Returns a text such as "micro-batch 8 x 4, ZeRO 2, recompute", without the plainest values.
 std::string CandidateText(const TuneProblem& problem, const Candidate& candidate);

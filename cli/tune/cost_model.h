@@ -32,6 +32,7 @@
 
 namespace dslaunch {
 
+// Returns the cost of a step with `candidate`, in units of the cost of computing the global batch.
 double RelativeCost(const TuneProblem& problem, const Candidate& candidate);
 
 }  // namespace dslaunch

@@ -22,8 +22,8 @@ struct JobRun {
   std::string err = {};  // the end of the process's stderr
 };
 
-inline constexpr size_t kMaxJobOutputBytes =
-    4 << 20;  // limit of JobRun::out and err; only the end is kept
+// Limit of JobRun::out and err; only the end is kept.
+inline constexpr size_t kMaxJobOutputBytes = 4 << 20;
 inline constexpr size_t kMaxTrialSteps = 10'000;
 
 // Reads the output of a job with --plan_memory and --metrics_jsonl /dev/stdout. In a pipeline, the

@@ -28,9 +28,9 @@
 
 namespace dslaunch {
 
-inline constexpr double kWorthwhile = 0.02;
-inline constexpr double kTie = 0.01;
-inline constexpr size_t kFinalists = 3;
+inline constexpr double kWorthwhile = 0.02;  // least relative gain for which the search continues
+inline constexpr double kTie = 0.01;  // relative difference below which step times count as equal
+inline constexpr size_t kFinalists = 3;  // largest number of configurations that are measured again
 // Number of steps at the start of a trial that are not measured.
 inline constexpr int64_t kWarmUpSteps = 2;
 
@@ -76,9 +76,11 @@ struct TrialResult {
   std::string cause = {};  // reason why the trial has no measurement; empty if it has one
 };
 
+// An action that plans the memory of a candidate; answered by OnPlan().
 struct PlanMemoryOf {
   Candidate candidate;
 };
+// An action that runs a trial of a candidate; answered by OnTrialEnd().
 struct RunTrialOf {
   Candidate candidate;
   int64_t steps = 0;   // number of steps to train, including kWarmUpSteps
@@ -86,6 +88,7 @@ struct RunTrialOf {
   // Predicted step time of the configuration; nullopt without a prediction.
   std::optional<double> predicted_s = {};
 };
+// An action that ends the search.
 struct TuningEnd {
   std::string reason;  // one clause, such as "no other configuration promises to be faster"
 };
@@ -102,7 +105,11 @@ class Tuner {
   // Returns the next action after `elapsed_s` seconds of the search. Call OnPlan or OnTrialEnd with
   // its result before the next call.
   TuneAction Next(double elapsed_s);
+
+  // Handles the result of PlanMemoryOf.
   void OnPlan(const Candidate& candidate, const PlanResult& plan);
+
+  // Handles the result of RunTrialOf.
   void OnTrialEnd(const Candidate& candidate, const TrialResult& result);
 
   const TuneProblem& problem() const { return problem_; }

@@ -32,17 +32,18 @@ struct TuneOutcome {
   double elapsed_s = 0;
 };
 
-// Returns the arguments of the job that plans the candidate's memory, or of the job that trains
-// `steps` steps with the candidate.
+// Returns the arguments of the job that plans the candidate's memory.
 std::vector<std::string> PlanArguments(const TuneRequest& request, const TuneProblem& problem,
                                        const Candidate& candidate);
+
+// Returns the arguments of the job that trains `steps` steps with the candidate.
 std::vector<std::string> TrialArguments(const TuneRequest& request, const TuneProblem& problem,
                                         const Candidate& candidate, int64_t steps);
 
 // Searches until the tuner ends the search or the user does. Calls `on_row` after each change of
 // Tuner::rows(). `elapsed_s` returns the seconds since the start of the search. Returns an error if
 // not even the memory of the recipe's own configuration can be planned, because then its input is
-// wrong, and the error that `on_row` returns.
+// wrong. If `on_row` returns an error, ends the search and returns that error.
 Result<TuneOutcome> Search(const TuneRequest& request, JobRunner& runner,
                            const std::function<double()>& elapsed_s,
                            const std::function<Result<void>(const Tuner&)>& on_row);
