@@ -13,10 +13,10 @@ namespace dslaunch {
 
 class RendezvousClient {
  public:
-  // The callbacks receive the rendezvous' messages and the reason for the end of the stream. Both
-  // run on gRPC's threads, one at a time. on_end is called once, after the last on_message, also if
-  // the destructor cancels the stream.
+  // Receives a message of the rendezvous. All callbacks run on gRPC's threads, one at a time.
   using OnMessage = std::function<void(pb::RendezvousMessage)>;
+  // Receives the reason for the end of the stream. Called once, after the last OnMessage, also if
+  // the destructor cancels the stream.
   using OnEnd = std::function<void(std::string why)>;
 
   // Opens the stream on `channel`. If that fails, on_end receives the reason.

@@ -62,10 +62,11 @@ class Coordinator {
     if (majority_) majority_->SetTime(now);
   }
 
-  // Handles a message that arrived in `session`. OnDisconnect() handles the end of a session. Both
-  // return the messages to send, in order.
+  // Handles a message that arrived in `session`. Returns the messages to send, in order.
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
                                   Clock::time_point now);
+
+  // Handles the end of a session. Returns the messages to send, in order.
   std::vector<Outgoing> OnDisconnect(SessionId session, Clock::time_point now) {
     return Disconnect(session, "its agent disconnected", now);
   }
@@ -114,7 +115,8 @@ class Coordinator {
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CompleteIfTornDown(Clock::time_point now);
 
-  // Whether to fence the sessions of lost nodes, which may still be open.
+  // Tells Lose() whether to refuse further messages of the lost nodes' sessions, which may still be
+  // open.
   enum class Fence { kNo, kYes };
   // Declares nodes lost with one common cause, which names the first node. Ends the attempt once
   // for all of them.

@@ -23,7 +23,7 @@ struct RankSteps {
   std::chrono::microseconds median_step{0};     // median time of a step; 0 if unknown
   std::chrono::microseconds median_compute{0};  // the rank's own work per step; 0 if not reported
   bool ended = false;                           // whether the rank exited with 0
-  // Whether its machine has more ranks than cores, so that its times are unreliable.
+  // Whether the rank's machine has more ranks than cores, so that the rank's times are unreliable.
   bool shares_cores = false;
   // Median time of a step when the rank was last reported as a straggler; 0 if never.
   std::chrono::microseconds reported_slow{0};
