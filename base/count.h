@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// Returns a count with its noun, such as "1 node" or "2 nodes".
+// Returns a count with its noun, such as "1 node" or "2 nodes". `what` is the singular of a noun
+// whose plural ends in "s".
 inline std::string Count(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }

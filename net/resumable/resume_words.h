@@ -40,10 +40,13 @@ std::string FormatTicket(const ResumeTicket& ticket);
 std::string FormatRequest(const StreamResume& request);
 std::string FormatAnswer(uint64_t received);
 
-// Returns the ticket in a complete message; nullopt if the message is malformed. ParseRequest() and
-// ParseAnswer() do the same for the other messages.
+// Returns the ticket in a complete message; nullopt if the message is malformed.
 std::optional<ResumeTicket> ParseTicket(std::string_view text);
+
+// Returns the request in a complete message; nullopt if the message is malformed.
 std::optional<StreamResume> ParseRequest(std::string_view text);
+
+// Returns the number of received bytes in a complete answer; nullopt if the message is malformed.
 std::optional<uint64_t> ParseAnswer(std::string_view text);
 
 // Returns whether two secrets are equal. The time depends only on the size of the secrets.
