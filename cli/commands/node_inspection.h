@@ -94,32 +94,45 @@ class NodeInspection {
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
 // Opens an inspection and returns what the node reports about the job. Blocks until `deadline` at
-// most; errors name the node. The next two functions have the same limit and errors.
+// most.
 Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                  Deadline deadline);
 
-// Opens an inspection and returns the stacks of the job's ranks on the node.
+// Opens an inspection and returns the stacks of the job's ranks on the node. Blocks until
+// `deadline` at most.
 Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
                                      const pb::StacksRequest& request, const AgentBinary& agent,
                                      Deadline deadline);
 
-// Opens an inspection and removes the job's files from the node.
+// Opens an inspection and removes the job's files from the node. Blocks until `deadline` at most.
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 
 // Sends a request over an inspection and returns the node's facts about itself. `node` is the
 // node's name for messages. If the answer has not arrived by `deadline`, ends the inspection and
-// returns an error. The functions below do the same with other requests.
+// returns an error.
 Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
                                      const pb::NodeInfoRequest& request, Deadline deadline);
+
+// Makes the node listen for other nodes and returns its answer; an error after `deadline`.
 Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,
                                      const pb::ListenRequest& request, Deadline deadline);
+
+// Makes the node try to reach a listening node and returns its answer; an error after `deadline`.
 Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::string& node,
                                      const pb::ReachRequest& request, Deadline deadline);
+
+// Makes the node measure itself and returns its answer; an error after `deadline`.
 Result<pb::NodeMeasurement> MeasureOnNode(NodeInspection& inspection, const std::string& node,
                                           const pb::MeasureRequest& request, Deadline deadline);
+
+// Makes the node serve a measurement of the network and returns its answer; an error after
+// `deadline`.
 Result<pb::ServeLinkReply> ServeLinkOnNode(NodeInspection& inspection, const std::string& node,
                                            const pb::ServeLinkRequest& request, Deadline deadline);
+
+// Makes the node measure the network to a serving node and returns its answer; an error after
+// `deadline`.
 Result<pb::LinkMeasurement> MeasureLinkFromNode(NodeInspection& inspection, const std::string& node,
                                                 const pb::MeasureLinkRequest& request,
                                                 Deadline deadline);

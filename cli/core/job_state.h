@@ -1,5 +1,5 @@
-// Builds the state of a job from the events of its nodes. Each event returns the lines to show to
-// the user. The session decides its next step from the queries. Performs no I/O.
+// Builds the state of a job from the events of its nodes, and returns the lines to show to the user
+// about each event. The session decides its next step from the queries. Performs no I/O.
 #pragma once
 
 #include <cstdint>

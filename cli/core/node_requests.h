@@ -42,8 +42,8 @@ class NodeRequests {
   // Returns the request that prepares a node.
   pb::PrepareRequest PrepareFor(size_t index) const;
 
-  // Returns whether SetRun was called and the job runs. Precondition of the functions below: the
-  // job runs.
+  // Returns whether SetRun() was called, which begins the run of the job. Precondition of device(),
+  // RunFor(), MoveHost() and EndpointsFor(): running().
   bool running() const { return run_.has_value(); }
   void SetRun(pb::RunRequest run) { run_ = std::move(run); }
   // Returns the kind of the job's devices.

@@ -85,11 +85,11 @@ std::string LostMessage(const NodeEnd& node);
 // decided before; a lost node.
 //
 // The exit code is 0 only if all of these hold. Every node of the final attempt has reported that
-// each of its ranks succeeded, or was lost and is tolerated. These are all ranks, and at least one
-// rank has succeeded. Every one of these nodes is done and empty, and its teardown was complete.
-// Nodes lost before are only remarks. If every rank saved and stopped on request, the exit code is
-// 85, whichever signal requested it. If Slurm ended the job, failures that Slurm's signals can
-// cause count as caused by Slurm, with the exit code of SIGTERM.
+// each of its ranks succeeded, or was lost and is tolerated. The reports cover all ranks, and at
+// least one rank has succeeded. Every one of these nodes is done and empty, and its teardown was
+// complete. Nodes lost before are only remarks. If every rank saved and stopped on request, the
+// exit code is 85, whichever signal requested it. If Slurm ended the job, failures that Slurm's
+// signals can cause count as caused by Slurm, with the exit code of SIGTERM.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

@@ -36,7 +36,7 @@ Completion Complete(const std::vector<std::string>& words, const CompletionSourc
 
 // Returns the output of `dslaunch completion ...`; `words` begins with "completion". The shells'
 // scripts call `dslaunch completion complete -- WORD...` at each TAB. WORD... are the words after
-// the command's name, up to the word that is being typed (see Complete). Errors are kUsage.
+// the command's name, up to the word that is being typed. Errors are kUsage.
 Result<std::string> CompletionText(const std::vector<std::string>& words,
                                    const CompletionSources& sources = {});
 

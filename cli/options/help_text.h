@@ -14,9 +14,11 @@ std::string HelpAllText();  // returns the help with all options except those of
 // Returns the help with the options that exist only for command lines of other launchers.
 std::string HelpLaunchersText();
 
-// Returns the help of a command, or of the family of commands that share the first word, such as
-// "train", "logs" or "hostfile".
+// Returns the help of `family`: a command, such as "train", or all commands that share a first
+// word, such as "hostfile".
 std::string CommandHelpText(std::string_view family);
+
+// Returns the help of a single command.
 std::string CommandHelpText(const CommandSpec& command);
 
 std::string ManPage();  // returns the manual page dslaunch(1) in roff

@@ -111,6 +111,8 @@ inline constexpr char kRunsCode[] = "runs code";
 // Returns the canonical name such as "--hostfile"; the short name, such as "-t", if the option has
 // no long name.
 std::string_view NameOf(const OptionSpec& spec);
+
+// Returns all names and aliases of the option, such as "-H" and "--hostfile".
 std::vector<std::string> NamesOf(const OptionSpec& spec);
 // Returns the variable that supplies the default, such as "PET_NNODES"; empty if none does.
 std::string VariableOf(const OptionSpec& spec);

@@ -26,8 +26,9 @@ struct EnvFile {
 // Parses the file. Skips blank lines and lines that begin with '#'. Removes blanks around name and
 // value, `export` before a name, and one pair of quotes that encloses a value, with a shell's
 // escapes in double quotes. The rest of a value is literal, because no shell reads it. A `$` or '`'
-// gets a notice with a hint, because with DeepSpeed a shell on the node expands it. kBadInput has
-// the form "path:line: 'NAME': what; hint" and never quotes a possible secret. Has no side effects.
+// gets a notice with a hint, because with DeepSpeed a shell on the node expands it. Errors are
+// kBadInput of the form "path:line: 'NAME': what; hint" and never quote a possible secret. Has no
+// side effects.
 Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
 
 // Reads the file in HOME and then the file in `cwd`, if they exist; later variables override

@@ -54,8 +54,8 @@ struct JobProgram {
   std::vector<std::string> notices;  // notices for the user about the program and its environment
 };
 
-// Returns the embedded trainer if `trainer` is not null, else options.program. Errors are kUsage,
-// or kBadInput with file:line.
+// Returns the program of the job with its environment: the embedded trainer if `trainer` is not
+// null, else options.program. Errors are kUsage, or kBadInput with file:line.
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                   const ProgramInfo& info, const TrainerProgram* trainer);
 

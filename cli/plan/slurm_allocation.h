@@ -37,7 +37,8 @@ struct SlurmAllocation {
 
 // Returns the names of the allocation's nodes, in Slurm's order, including all components of a
 // heterogeneous job. Returns nullopt if this process is in no allocation. Takes time linear in the
-// number of nodes. kBadInput names the variable that cannot be read. Has no side effects.
+// number of nodes. Fails with kBadInput, naming the variable, if a variable cannot be read. Has no
+// side effects.
 Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable& getenv);
 
 // Returns the allocation as far as the variables describe it. Returns nullopt and errors as

@@ -20,8 +20,8 @@ struct SlurmStep {
   int node_id = 0;                 // index in `nodes` of the node of this process
 };
 
-// Reads the step. Returns nullopt if this process is not one of several tasks. kBadInput names the
-// variable that cannot be read. Has no side effects.
+// Reads the step. Returns nullopt if this process is not one of several tasks. Fails with
+// kBadInput, naming the variable, if a variable cannot be read. Has no side effects.
 Result<std::optional<SlurmStep>> ReadSlurmStep(const GetVariable& getenv);
 
 // Returns whether this command takes its node rank from the step, because no option names nodes.
