@@ -33,12 +33,12 @@ pb::Cause::Restart RestartVerdictOf(const pb::Cause& cause);
 
 // Decides what follows the attempt that `cause` ended, which is the last of `ended` (oldest first).
 // `nodes` are all nodes of the job.
-// - A restart needs one of policy.max_restarts, and a cause that may not recur. Causes that recur
-//   are a request of the user, a program that cannot be started, bad usage or input, and a program
-//   that stopped because it was asked to (ExitCode::kPreempted).
-// - Two consecutive attempts without a step beyond the best of all earlier attempts are a loop,
-//   provided that the program has reported steps. An attempt that ended for a joining node is not
-//   counted.
+// - A restart uses up one of policy.max_restarts and requires a cause that may not recur. Causes
+//   that recur are a request of the user, a program that cannot be started, bad usage or input, and
+//   a program that stopped because it was asked to (ExitCode::kPreempted).
+// - No restart follows a loop: two consecutive attempts without a step beyond the best of all
+//   earlier attempts, provided that the program has reported steps. An attempt that ended for a
+//   joining node is not counted.
 // - The pause doubles with each restart. If a signal from outside ended a rank, a pause would not
 //   remove the cause, so there is none.
 RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
