@@ -10,8 +10,8 @@ namespace dslaunch {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Delay of a timer from which on this process counts as not having run, because it was stopped or
-// the machine was suspended. Heartbeats that are missing at that moment may then be this process's
+// Delay of a timer that shows that this process could not run, because it was stopped or the
+// machine was suspended. Heartbeats that are missing at that moment may then be this process's
 // fault rather than the peer's.
 inline constexpr milliseconds kStall{500};
 

@@ -67,8 +67,10 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Wakes one waiting thread; NotifyAll() wakes all. The caller need not hold the mutex.
+  // Wakes one waiting thread. The caller need not hold the mutex.
   void NotifyOne() { condition_.notify_one(); }
+
+  // Wakes all waiting threads. The caller need not hold the mutex.
   void NotifyAll() { condition_.notify_all(); }
 
   // Waits until `condition` holds, without a limit. Use this only if another mechanism bounds the

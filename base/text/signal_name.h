@@ -1,4 +1,4 @@
-// Returns names of signals, and the signals that this process must not ignore.
+// Returns names of signals, and finds the signals that this process does not ignore.
 #pragma once
 
 #include <csignal>
