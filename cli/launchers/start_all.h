@@ -58,7 +58,7 @@ struct StartAll {
   // index, or its host if `place_is_host`.
   std::string_view place;
   bool place_is_host = false;
-  bool takes_user = false;         // whether a node may be given with a user
+  bool takes_user = false;         // whether the launcher accepts a user for a node
   bool runs_login_shell = false;   // whether the script must be quoted by ForLoginShell
   std::string_view one_node = {};  // options that precede the host of a single node
   // Returns the arguments that run `script` on each node by the node's /bin/sh.

@@ -54,8 +54,10 @@ AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNod
 Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& slots,
                                      const LaunchOptions& options);
 
-// Returns a listening socket if this command is node 0's, or an invalid descriptor if another
-// command is. Returns kUnavailable if this command must be node 0's, but cannot listen on the port.
+// Returns a socket that listens on the port of `place` if this command is node 0's, or an invalid
+// descriptor if another command is. If neither a node rank nor is_host decides, this command is
+// node 0's if place.host is this machine and no program uses the port yet. Fails with kUnavailable
+// if this command is node 0's but cannot listen.
 Result<UniqueFd> ListenIfNodeZero(const PerNode& place);
 
 // Enters the job. `session` is complete except for its plan, which is the draft. If this command is

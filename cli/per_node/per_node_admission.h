@@ -26,7 +26,7 @@ struct AdmissionOptions {
   // Slots of each node in the hostfile; empty if each node reports its own number of slots.
   std::vector<int> slots = {};
   milliseconds join_timeout{600'000};
-  milliseconds last_call{30'000};  // time for more nodes to join once the least number has joined
+  milliseconds last_call{30'000};  // time for more nodes to join once the minimum has joined
   bool takes_late = false;         // whether a node may join, or rejoin, while the job runs
 };
 

@@ -32,9 +32,9 @@ struct StdinPlan {
 };
 
 // Decides what rank 0 reads. By default rank 0 reads this command's stdin if that is a pipe, or a
-// file from its beginning that no shell above this command may be reading. Rank 0 reads typed input
-// if it is the only rank or has a terminal of its own. A trainer and a detached job read nothing.
-// `ranks` is 0 if the number of ranks is not known.
+// file of which no byte was read yet, unless a shell above this command may be reading it too. Rank
+// 0 reads typed input if it is the only rank or has a terminal of its own. A trainer and a detached
+// job read nothing. `ranks` is 0 if the number of ranks is not known.
 StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& input,
                     const UserTerminal& terminal);
 

@@ -97,10 +97,12 @@ int CertainRanks(const LaunchPlan& plan);
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
 
 // Returns the service that joins the ranks that use MPI into one MPI_COMM_WORLD. `no_pmix` is the
-// first reason of a node why ranks that use PMIx cannot be joined; empty if they can. `auto` offers
-// PMI and PMIx to several ranks. If PMIx is unavailable, it offers PMI alone, and ranks that use
-// PMIx then fail with the reason; a single rank needs no server. With `pmix` the reason is an
-// error, kUnavailable. `pmi` has no requirements.
+// reason why a node cannot offer PMIx; empty if all nodes can. The service depends on `requested`:
+// - kAuto: PMI and PMIx, or no server for a single rank. If PMIx is unavailable, PMI alone; ranks
+//   that use PMIx then fail with the reason.
+// - kPmix: PMI and PMIx. Fails with kUnavailable and the reason if PMIx is unavailable.
+// - kPmi: PMI.
+// - kNone: no server.
 Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix, int ranks);
 
 }  // namespace dslaunch

@@ -39,18 +39,18 @@ struct LoadedRecipe {
 // Reads the recipe file and applies the options:
 //   no recipe named   uses ./dslaunch.yaml if it exists, else the built-in fashion_mnist
 //   a name            uses that file if it exists, else the built-in recipe of that name
-//   a file that was not named (NamesRecipeFile) must not be another user's, nor load a library
+//   unnamed files     are refused if another user may have written them, or if they load a library:
+//                     ./dslaunch.yaml, and a file that a name without "/" and "." has found
 //   "auto"            in the engine's file is replaced by the value in the recipe's own section
 //   engine: FILE      is replaced by the content of that file, DeepSpeed's JSON with comments
 //                     allowed; a relative path starts at the recipe's folder. --deepspeed_config
 //                     FILE replaces the section too. The file's name goes to engine_source.
 //   --plugin FILE     sets model.type plugin and model.path, and keeps only params of the model
 //   --steps, --epochs set run.steps or run.epochs and remove the other key
-//                     An option and a --set of one key, or of the run's length, are kUsage.
 //   other options     set one key each (cli/plan/recipe.cc has the table); all paths except
 //                     data.path become absolute; --set is applied last
 // Checks only the structure of the recipe. Errors are kBadInput with file:line:column, or kUsage
-// for a wrong option.
+// for a wrong option, or if an option and --set both set one key or the run's length.
 Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request);
 
 // Returns the recipe's run.memory_checkpoint; 0 if the recipe does not train. Precondition:

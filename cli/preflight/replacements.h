@@ -22,10 +22,10 @@ struct Replacements {
   std::vector<std::string> missing;
 };
 
-// Removes unfit nodes from `plan` as long as the job can do without them, first the nodes that
-// cannot be used. A spare with enough slots takes the place of such a node and gets as many ranks,
-// or a job with a range of nodes begins with fewer nodes. A slow node without a replacement keeps
-// its ranks. Unfit spares are removed too.
+// Returns `plan` without the unfit nodes that the job can do without, and without unfit spares.
+// Handles unusable nodes before slow nodes. A fit spare with enough slots replaces an unfit node
+// and gets as many ranks. Without such a spare, a job with a range of nodes begins with fewer
+// nodes. A slow node that cannot be replaced or left out keeps its ranks.
 Replacements ReplaceUnfit(LaunchPlan plan, std::vector<UnfitNode> unfit);
 
 }  // namespace dslaunch

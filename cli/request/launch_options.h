@@ -68,7 +68,7 @@ struct PerNode {
   std::optional<std::string> token_file;
   bool insecure = false;  // whether no token is needed, even between machines
   int64_t join_timeout_ms = 600'000;
-  int64_t last_call_ms = 30'000;  // time for more nodes to join after the least number has joined
+  int64_t last_call_ms = 30'000;  // time for more nodes to join once the minimum has joined
   bool operator==(const PerNode&) const = default;
 };
 

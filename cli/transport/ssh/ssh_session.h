@@ -82,8 +82,8 @@ struct SshControl {
   }
 };
 
-// Extends the attempt's deadline by `longest` while it exists. The destructor takes back the unused
-// time.
+// An extension of an attempt's deadline, for a wait that is not the node's fault. The constructor
+// grants `longest`; the destructor takes back the unused time.
 class GrantedWait {
  public:
   GrantedWait(SshControl& control, milliseconds longest) : control_(control), longest_(longest) {
