@@ -59,11 +59,12 @@ struct Culprit {
 // records of Flight Recorder are used instead, if they show a difference. The result is never sure
 // if another rank may be the cause.
 //
-// Returns kNoneWaits in two cases. First, a rank has a GPU open, no rank differs from the others,
-// and no rank is known to make no exchange, because such ranks wait at one place in a healthy job
-// too. Second, a rank without a GPU runs, waits for a CPU or uses_cpu, because its work may be the
-// only reason for the delay. The second case excludes ranks in an exchange (MPI waits by spinning)
-// and ranks with computes_long.
+// Returns kNoneWaits in two cases:
+// - A rank has a GPU open, no rank differs from the others, and no rank is known to make no
+//   exchange. The ranks of a healthy job wait at one place too.
+// - A rank without a GPU runs, waits for a CPU or uses_cpu, so its work may be the only reason for
+//   the delay. Ranks in an exchange (MPI waits by spinning) and ranks with computes_long do not
+//   count.
 //
 // `ras` is the report of NCCL's RAS about the job, used if no other evidence names a rank; nullptr
 // if there is no report.

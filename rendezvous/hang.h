@@ -41,8 +41,8 @@ struct HangDecision {
   std::chrono::microseconds slowness{0};  // new RankSteps::reported_slow; set for kStraggler
 };
 
-// Returns a hang if a running rank has completed a step before, and no running rank has completed a
-// step for options.hang and for five times the usual step time. `ranks` of the decision are the
+// Returns a hang if a running rank has completed a step before, and none has completed another step
+// for the longer of options.hang and five median step times. `ranks` of the decision are the
 // running ranks with the lowest step; if all are at the same step, any of them may be the cause.
 //
 // Returns a straggler if, after ten steps, a rank's own work takes 1.5 times the median of all

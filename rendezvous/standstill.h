@@ -59,17 +59,19 @@ struct StandstillDecision {
   std::string reason;                  // reason for the user; empty if kNone
 };
 
-// Returns a standstill if, for the whole limit, no running rank showed a sign of life at six looks
-// of its node or more, and no rank ended. The limit is options.setup until a rank has exchanged
-// bytes with other ranks, then options.hang.
+// Returns a standstill if, for the whole limit, no running rank showed a sign of life and no rank
+// ended. Each rank's node must have looked at least six times in this time. The limit is
+// options.setup until a rank has exchanged bytes with other ranks, then options.hang.
 //
 // Ranks whose only sign of life is CPU time may wait by spinning. Such ranks count as still if at
 // least one other rank is still, or is known to make no exchange. `some_compute` is then set, and
 // the stacks must decide.
 //
-// Returns kNone if fewer than two ranks were started, a rank has not reported, all ranks have
-// ended, a running rank cannot be judged, the newest report of a running rank is older than
-// options.freshness, or the limit is 0.
+// Returns kNone in each of these cases:
+// - Fewer than two ranks were started, or a rank has not reported.
+// - All ranks have ended.
+// - A running rank cannot be judged, or its newest report is older than options.freshness.
+// - The limit is 0.
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,
                                     const StandstillOptions& options);
 
