@@ -50,8 +50,8 @@ struct FailoverInfo {
 
 // Returns the request that opens the new rendezvous on `host`. Its attempt number exceeds every
 // number that the lost rendezvous may have used. The lost rendezvous may have begun attempts that
-// no waiting node has reported, with nodes that do not wait or that were idle, so the numbers of
-// these possible attempts are skipped (UnseenAttempts()).
+// no waiting node has reported, because their nodes do not wait or were idle. The numbers of these
+// possible attempts are skipped (UnseenAttempts()).
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info);
 
 }  // namespace dslaunch

@@ -12,8 +12,8 @@
 
 namespace dslaunch {
 
-// The numeric addresses of both ends of a connection: the node, and this machine. `own` may be
-// empty, like NodeLink::OwnAddress.
+// The numeric addresses of both ends of a connection: the node, and this machine. `own` is empty if
+// the transport makes no connection that shows it.
 struct NodeAddresses {
   std::string node;
   std::string own;

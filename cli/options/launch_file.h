@@ -35,8 +35,8 @@ Result<LaunchFile> ReadLaunchFile(const std::string& path, const OptionTable& ta
 // Reads a file that the command line does not name, such as ./dslaunch.yaml. Also rejects the file
 // if another user may have written it, or if it names code to run (ssh_command, venv_script ...).
 // Rejects it too if it decides who may join (insecure_rdzv, rdzv_token_file), or if its env sets a
-// variable that is not an IsSafeVariable. These errors are kBadInput and explain how to name the
-// file.
+// variable for which IsSafeVariable() is false. These errors are kBadInput and explain how to name
+// the file.
 Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTable& table);
 
 }  // namespace dslaunch

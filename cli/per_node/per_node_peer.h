@@ -18,7 +18,8 @@
 
 namespace dslaunch {
 
-// An accepted connection. Used on the loop's thread, except where noted.
+// An accepted connection. Used on the loop's thread, except the methods under "Methods for other
+// threads".
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
   struct Handlers {

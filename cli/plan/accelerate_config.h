@@ -55,10 +55,10 @@ std::string CountsNotice(const AccelerateConfig& config, int ranks, int nodes);
 // empty if it imports none of them. Has no side effects.
 std::string HuggingFaceImport(std::string_view source);
 
-// Returns a notice if accelerate has a default configuration that the job ignores, else an empty
-// string. The job ignores the configuration if no option uses it, and options.program is a Python
-// script in `cwd` that imports a module which would obey the configuration under `accelerate
-// launch`.
+// Returns a notice if the job ignores accelerate's default configuration although the user may
+// expect otherwise; else an empty string. This is so if the configuration exists, no option uses
+// it, and options.program is a Python script in `cwd` that imports a module that obeys it under
+// `accelerate launch`.
 std::string IgnoredDefaultNotice(const LaunchOptions& options,
                                  const std::vector<std::string>& environment,
                                  const std::string& cwd);

@@ -37,9 +37,10 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
 // if the file of DS_ENV_FILE does not exist.
 //
 // A file that the user did not name by an absolute DS_ENV_FILE is refused if another user may have
-// written it. The file in `cwd` is also refused if a variable is not an IsSafeVariable, unless
-// `runs_code_of_cwd` is set: the ranks run code of that folder anyway (RunsCodeOf). A file with
-// secrets that other users may read gets a notice.
+// written it. The file in `cwd` is also refused if IsSafeVariable() is false for one of its
+// variables. With `runs_code_of_cwd` (RunsCodeOf()) all its variables are accepted, because the
+// ranks run code of that folder anyway. A file with secrets that other users may read gets a
+// notice.
 Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& environment,
                                           const std::string& cwd, bool runs_code_of_cwd);
 

@@ -11,9 +11,9 @@
 
 namespace dslaunch {
 
-// A rank is a straggler if its own work takes longer than the work of the median rank by more than
-// the fraction kStragglerSlower, and takes at least kLeastStragglerS seconds. Process scheduling
-// explains the differences between shorter steps.
+// A rank is a straggler if its own work takes at least kLeastStragglerS seconds, and exceeds the
+// median rank's work by more than the fraction kStragglerSlower. Process scheduling explains the
+// differences between shorter steps.
 inline constexpr double kStragglerSlower = 0.1;
 inline constexpr double kLeastStragglerS = 0.02;
 

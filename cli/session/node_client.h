@@ -78,7 +78,8 @@ class NodeClient {
   // connection is lost. Only the end of the supervisor guarantees that no process is left on the
   // node. Call it after SayGoodbye or Abort.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
-  // Waits like AwaitEnd, but blocks.
+
+  // Blocks until the supervisor has ended, the deadline has passed or the connection is lost.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
   // Lets the job continue without this front end, even after the client is destroyed.
   void LeaveRunning() { link_->LeaveRunning(); }

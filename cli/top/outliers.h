@@ -42,10 +42,11 @@ struct Outlier {
 // five median steps. Returns false if no rank reports steps.
 bool IsStalled(const JobModel& model, Clock::time_point now);
 
-// Returns the outliers, the worst first: failed ranks, lost nodes, and GPUs with memory errors or
-// that slow down. In a stalled job, ranks whose GPUs draw less than 0.6 of the median power follow,
-// because a GPU that waits in a collective draws more power than a GPU that does not take part. The
-// last are ranks behind the others, and ranks whose own work takes longer than 1.25 of the median.
+// Returns the outliers, the worst first:
+// 1. failed ranks, lost nodes, and GPUs with memory errors or that slow down
+// 2. in a stalled job, ranks whose GPUs draw less than 0.6 of the median power, because a GPU that
+//    waits in a collective draws more power than a GPU that does not take part
+// 3. ranks behind the others, and ranks whose own work takes longer than 1.25 of the median
 std::vector<Outlier> FindOutliers(const JobModel& model, Clock::time_point now);
 
 }  // namespace dslaunch
