@@ -118,9 +118,11 @@ class Recorder : public OpHandler {
     c10::OperatorHandle op;
     // Arguments with tensors that the constructor cannot change.
     std::vector<c10::IValue> arguments;
-    // The storages without memory that the operation uses, each with the index of its value.
+    // The storages without allocated memory that the operation uses, each with the index of its
+    // value.
     std::vector<std::pair<c10::Storage, size_t>> touched;
-    std::vector<at::Tensor> results;  // new tensors that the operation returns, without memory
+    // Tensors that the operation creates. Their storages have no allocated memory.
+    std::vector<at::Tensor> results;
   };
 
   void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool draws);
@@ -143,7 +145,7 @@ class Recorder : public OpHandler {
   std::vector<Op> ops_;
   std::vector<DeferredStep> steps_;  // values that each operation of ops_ uses
   size_t values_ = 0;
-  // The index of the current value of each storage without memory.
+  // The index of the current value of each storage that has no allocated memory.
   std::unordered_map<c10::Storage, size_t, StorageHash, SameStorage> current_;
 };
 

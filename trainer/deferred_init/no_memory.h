@@ -1,5 +1,5 @@
-// Implements tensors without memory and operations on them. They are used to record a constructor
-// and to count the memory of a pass (shape_pass.h).
+// Implements tensors whose storages have no allocated memory, and operations on such tensors. They
+// are used to record a constructor and to count the memory of a pass (shape_pass.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,8 @@
 
 namespace dslaunch {
 
-// The dispatch key that LibTorch reserves for tensors without memory and does not use itself. Its
+// The dispatch key of tensors without allocated memory, which LibTorch reserves for them and does
+// not use itself. Its
 // kernels run after autograd and the decomposition of composite operations, and before all kernels
 // that access values.
 inline constexpr c10::DispatchKey kNoMemoryKey = c10::DispatchKey::Fake;

@@ -21,7 +21,8 @@ class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
   // they load.
   void reportMemoryUsage(void* pointer, int64_t alloc_size, size_t, size_t, c10::Device) override {
     if (alloc_size > 0) {
-      // Nonzero if another thread has freed the previous block at this address.
+      // The address still has a size if another thread freed the previous block there, because that
+      // free was not reported to this thread. The old size is subtracted now.
       int64_t& bytes = live_[pointer];
       live_bytes_ += alloc_size - bytes;
       bytes = alloc_size;

@@ -24,8 +24,10 @@ class EngineBatch {
   // Drops the gradients of a previous batch that failed.
   void Begin(bool trains);
 
-  // Returns a watch for a pass of a batch that trains. During the watch's lifetime, exchanges by
-  // this thread throw as described at WholeModelGuard::Watch.
+  // Returns a watch for a pass of a batch that trains: a forward pass if `forward`, otherwise a
+  // backward pass. During the watch's lifetime, an exchange by this thread throws TrainError
+  // kBadInput if it shows that the ranks hold different parts of the model without having declared
+  // them (WholeModelGuard).
   ExchangeWatch Watch(bool forward) const;
 
   // Returns the root of a micro-batch's backward pass, on the stage that computes the loss: the

@@ -22,10 +22,12 @@ class EngineMemory {
   EngineMemory(const OptimizerStep& step, const torch::nn::Module& module,
                bool measures_activations);
 
-  // Records the start of a training pass (BeginPass) or of its backward pass (BeginBackward).
+  // Records the start of a training pass.
   void BeginPass();
+  // Records the start of the backward pass of a training pass.
   void BeginBackward();
 
+  // Returns the current memory use.
   MemoryUse Now() const;
   // Returns the memory at the start of the backward pass with the largest activations.
   const MemoryUse& at_backward() const { return at_backward_; }

@@ -88,9 +88,9 @@ class GradSync {
   virtual void DropGradients() = 0;
   virtual void GiveUp() = 0;
 
-  // Returns the peak number of bytes of the accumulated gradients, and of the additional buffers
-  // for messages.
+  // Returns the peak size of the accumulated gradients in bytes.
   virtual int64_t gradient_bytes() const = 0;
+  // Returns the peak size in bytes of the buffers for messages, without the accumulated gradients.
   virtual int64_t bucket_bytes() const = 0;
 };
 

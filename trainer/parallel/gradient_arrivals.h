@@ -29,14 +29,16 @@ class GradientArrivals {
   GradientArrivals(const GradientArrivals&) = delete;
   GradientArrivals& operator=(const GradientArrivals&) = delete;
 
-  // Makes a second gradient of a parameter throw TrainError out of the backward pass until
-  // AllowAny, because the ranks have already exchanged the first gradient.
+  // Makes a second gradient of a parameter throw TrainError out of the backward pass, because the
+  // ranks have already exchanged the first gradient. AllowAny undoes this.
   void ExpectOnce();
   void AllowAny();
 
   // Returns whether the parameter's gradient has arrived since ExpectOnce.
   bool arrived(size_t parameter) const { return arrived_[parameter]; }
+  // Returns the indices of the parameters whose gradients have arrived since ExpectOnce, in order.
   const std::vector<size_t>& order() const { return order_; }
+  // Returns whether the gradients of all parameters have arrived since ExpectOnce.
   bool complete() const { return order_.size() == parameters_.size(); }
 
  private:

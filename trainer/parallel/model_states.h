@@ -72,8 +72,10 @@ class ModelStates {
   // pass.
   virtual void GiveUp() = 0;
 
-  // Gathers parameters, or releases them again; see GatheredParameters.
+  // Makes `parameters` whole and writable on every rank, for GatheredParameters. Collective.
   virtual void Unshard(const std::vector<at::Tensor>& parameters) = 0;
+  // Undoes Unshard. If `modifier_rank` is set, first copies that rank's values to all ranks and to
+  // the master weights. Collective.
   virtual void Reshard(const std::vector<at::Tensor>& parameters,
                        std::optional<int> modifier_rank) = 0;
 

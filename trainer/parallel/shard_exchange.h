@@ -89,12 +89,12 @@ class ShardExchange {
  private:
   static constexpr char kTensors[] = "parts of tensors";
 
-  // Begins the sends (Offer) or, after them, the receives (Ask) of an exchange. `part` returns the
-  // tensor to send to, or receive from, a peer. Gloo immediately writes data that a peer has
-  // already requested, and its thread would spin meanwhile if a message from that peer arrived for
-  // a posted receive. Sends therefore come first.
+  // Begins the sends of an exchange. `part` returns the tensor to send to a peer. Call Offer before
+  // Ask: Gloo immediately writes data that a peer has already requested, and its thread would spin
+  // meanwhile if a message from that peer arrived for a posted receive.
   void Offer(const std::function<at::Tensor(int peer)>& part, int channel, const std::string& what,
              PendingExchange& exchange) const;
+  // Begins the receives of an exchange. `part` returns the tensor to receive from a peer.
   void Ask(const std::function<at::Tensor(int peer)>& part, int channel,
            PendingExchange& exchange) const;
   // Calls begin(tensors, peer) for each other rank; `begin` starts one message.

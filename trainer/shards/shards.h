@@ -69,8 +69,9 @@ class ShardCoverage {
 
   int64_t elements_;
   int64_t pitch_ = 0;  // distance between the starts of two rows; 0 before the first shard
-  int64_t offset_ = 0, row_ = 0;  // position and length of the rows of the last shard
-  int64_t at_ = 0;                // number of covered elements in the rows of the last shard
+  // Shard::offset and Shard::row of the last added shard.
+  int64_t offset_ = 0, row_ = 0;
+  int64_t at_ = 0;  // number of covered elements in the rows of the last added shard
 };
 
 }  // namespace dslaunch

@@ -94,10 +94,8 @@ class StaleStates : public ServerStates, public StaleTraining {
   bool pulled_ = false;    // true if the parameters of the next step were pulled
   bool has_left_ = false;  // true if rank 0 expects no more messages from this rank
   int64_t staleness_ = 0;
-  // Whether this server rests, and the number of rests so far. A rest lasts from Meet or Pause to
-  // HoldAfter.
-  bool resting_ = false;
-  int64_t rests_ = 0;
+  bool resting_ = false;  // true on a server from Meet or Pause to the next HoldAfter
+  int64_t rests_ = 0;     // number of times that `resting_` has become true
   // The state that a server's threads share; null on other ranks. The threads may outlive this
   // object if an exception ends the run.
   std::shared_ptr<Server> server_;

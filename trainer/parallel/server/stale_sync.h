@@ -23,7 +23,9 @@ class StaleSync {
   // Creates the state after `first_step`. No rank may begin a step before the first HoldAfter.
   StaleSync(int ranks, int64_t staleness, int64_t first_step);
 
+  // Returns whether `rank` may begin its next step.
   Turn TurnOf(int rank) const;
+  // Begins the next step of `rank`.
   void OnBegun(int rank);
   // Ends a step of `rank`. Returns false, and changes nothing, if the rank is not in that step.
   bool OnMade(int rank, int64_t step);

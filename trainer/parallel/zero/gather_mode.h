@@ -10,12 +10,13 @@
 
 namespace dslaunch {
 
-// Gathers units for the mode, in the thread of the operation.
+// Gathers units when the dispatch mode intercepts an operation. Called in the operation's thread.
 class UnitGatherer {
  public:
   // Gathers `unit` for an operation that reads or writes it, and keeps it gathered until Done.
   // Throws TrainError kBadInput if the operation is not allowed at this point.
   virtual void Use(GatheredUnit& unit, const c10::OperatorHandle& op, bool writes) = 0;
+  // Ends the use that Use began, after the operation has run.
   virtual void Done(GatheredUnit& unit) noexcept = 0;
   // Returns `unit` in another dtype, as a separate unit that is gathered from the same shard.
   // Returns null if autocast has to make a copy.

@@ -26,7 +26,8 @@ struct GatherAction {
   size_t unit;
 };
 
-// Decides how long a gathered unit stays live in a pass (Begin to End):
+// Decides how long a unit, which is a group of parameters that is gathered as a whole, stays live.
+// A unit is live while this rank holds all of its values. In a pass, from Begin to End:
 // - At most max_live_parameters elements are live, except for the needs of one operation.
 // - Each pass is expected to read the same units in the same order as the previous pass of its kind
 //   (training or inference). A unit is then released as soon as an operation has run, if more than
@@ -45,30 +46,41 @@ class GatherSchedule {
  public:
   explicit GatherSchedule(const GatherLimits& limits);
 
-  // Adds a unit. If `stays`, the unit is always live and does not count towards any limit.
+  // Adds a unit of `elements` elements. If `stays`, the unit is always live and does not count
+  // towards any limit.
   void AddUnit(int64_t elements, bool stays);
 
-  // Begins a pass. Outside of a pass nothing is limited, gathered ahead or released.
+  // Begins a pass: training if `trains`, otherwise inference. The two kinds of passes have separate
+  // expected orders. Outside of passes there are no limits, and no unit is gathered ahead.
   void Begin(bool trains);
+  // Ends the pass. Does nothing outside of a pass.
   void End();
   bool in_pass() const { return in_pass_; }
 
-  // Records that an operation reads the unit. NextFor then returns the next action towards making
-  // the unit live, or nullopt if the unit is live.
+  // Records that an operation reads the unit. Call Read before NextFor.
   void Read(size_t unit);
+  // Returns the next action that is needed to make the unit live: the release of another unit if
+  // there is no room and a unit can be released, otherwise the gather. Returns nullopt if the unit
+  // is live.
   std::optional<GatherAction> NextFor(size_t unit) const;
-  // Returns the next action that gathers ahead, or nullopt if there is none.
+  // Returns the next action for gathering ahead: the gather of a unit, or the release of a unit
+  // that makes room. Returns nullopt outside of passes, without GatherLimits::overlap, while the
+  // order differs from the expected order, and if the limits allow no further gather.
   std::optional<GatherAction> NextAhead();
 
-  // Keeps a live unit while an operation runs. Unpin returns whether to release the unit
-  // afterwards.
+  // Prevents the release of a live unit while an operation that reads the unit runs.
   void Pin(size_t unit);
+  // Undoes one Pin. Returns true if the caller must now release the unit: in a pass that follows
+  // the expected order, if no other operation or Hold needs the unit and its next use is far away.
   bool Unpin(size_t unit);
-  // Keeps the unit, live or not, until Unhold is called as often; the last Unhold returns true.
+  // Prevents the release of the unit, live or not, until Unhold is called as often as Hold.
   void Hold(size_t unit);
+  // Undoes one Hold. Returns true if no other Hold remains.
   bool Unhold(size_t unit);
 
+  // Records that the unit is live. `ahead` is true after an action kGatherAhead.
   void Gathered(size_t unit, bool ahead);
+  // Records that the unit is no longer live.
   void Released(size_t unit);
 
   bool IsLive(size_t unit) const { return units_.at(unit).live; }

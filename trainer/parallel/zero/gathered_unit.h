@@ -16,9 +16,10 @@ namespace dslaunch {
 
 class UnitGatherer;
 
-// A unit whose parameters are views of `flat`. `flat` has memory only while the unit is live; Of
-// recognizes the unit by this memory. Reading or writing a value of a unit that is not live throws
-// in every thread, but views can be made.
+// A unit whose parameters are views of the tensor `flat`. The storage of `flat` has allocated
+// memory only while the unit is live. The function Of recognizes the unit by the deleter of the
+// storage. Reading or writing a value of a unit that is not live throws in every thread, but views
+// can be made.
 //
 // On a device the memory belongs to the stream in which it was allocated, and exchanges are ordered
 // in that stream. The host does not wait for exchanges.
@@ -87,8 +88,8 @@ class GatheredUnit {
   const at::Tensor& shard() const { return shard_; }
   bool stays() const { return stays_; }
   bool live() const { return live_; }
-  // Returns the error message for reading the unit without memory. IsNotGathered returns true for
-  // the message.
+  // Returns the error message for reading the unit while it is not live. IsNotGathered
+  // (trainer/comm/explain.h) returns true for the message.
   std::string NotGatheredText() const;
 
  private:

@@ -57,7 +57,8 @@ class ParameterGatherer final : private UnitGatherer {
  public:
   using Unit = GatheredUnit::Description;  // MakeFlat makes `flat`, unless the unit stays
 
-  // Returns a tensor [elements] without memory, of which views can be made.
+  // Returns a tensor of shape [elements] whose storage has no allocated memory yet. Views of the
+  // tensor can be made, but its values must not be read before the unit is gathered.
   static at::Tensor MakeFlat(int64_t elements, const at::TensorOptions& options);
 
   // Owner of a parameter's memory.

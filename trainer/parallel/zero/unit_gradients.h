@@ -63,9 +63,8 @@ class UnitGradients {
   // Frees the buckets of the current reduction.
   void FreeBuckets();
 
-  // Returns the current number of bytes of buckets, and the peak number.
-  int64_t live_bytes() const { return live_bytes_; }
-  int64_t peak_bytes() const { return peak_bytes_; }
+  int64_t live_bytes() const { return live_bytes_; }  // returns the current size of all buckets
+  int64_t peak_bytes() const { return peak_bytes_; }  // returns the largest live_bytes() so far
 
  private:
   struct Unit {
