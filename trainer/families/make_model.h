@@ -19,7 +19,7 @@ namespace dslaunch {
 // If `tensor` divides the model, the result is the part of one rank, and CutsIn(model) describes
 // that part. Each parameter is drawn whole and then cut, so the weights do not depend on the number
 // of parts. forward and Loss are collective over the group, and forward returns a part of the
-// output. Throws kBadInput if the family has a TensorParallelRefusal.
+// output. Throws kBadInput if the family cannot divide this model into that many parts.
 std::shared_ptr<Model> MakeModel(const ModelConfig& config, const std::vector<int64_t>& input_shape,
                                  const TensorParallel& tensor = {});
 

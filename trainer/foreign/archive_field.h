@@ -26,9 +26,8 @@ class ArchiveField {
   const std::string& key() const { return key_; }
   const TorchArchive& archive() const { return *archive_; }
 
-  // Return whether the value is a dict (IsDict), or a tuple or list (IsSequence).
   bool IsDict() const { return value_.type() == PickleType::kDict; }
-  bool IsSequence() const;
+  bool IsSequence() const;  // returns whether the value is a tuple or a list
   // Returns the value of a key of a dict or of an object's state; nullopt if the key is missing or
   // its value is None.
   std::optional<ArchiveField> Find(std::string_view key) const;
@@ -41,22 +40,23 @@ class ArchiveField {
   // Returns the entries of a dict, in the dict's order. Throws kBadInput if a key is not a string.
   std::vector<std::pair<std::string, ArchiveField>> Entries() const;
 
-  int64_t Count() const;  // value as an int that is at least 0
+  int64_t Count() const;  // returns the value, an int that is at least 0
   bool Bool() const;
   std::string Text() const;
   // Returns an int, a float, or the element of a tensor that has only one element, in any of the
-  // common dtypes; nullopt for other values. Number() throws for other values instead.
+  // common dtypes; nullopt for other values.
   std::optional<double> FindNumber() const;
+  // Returns the number of FindNumber(). Throws kBadInput for other values.
   double Number() const;
-  int64_t Updates() const;  // number of updates, in any form that FindNumber() accepts
+  int64_t Updates() const;  // returns a number of updates, in any form that FindNumber() accepts
   // Returns the value if it is an int. If the value is an object, such as an enum, returns the only
   // int among its arguments.
   int64_t EnumValue() const;
   // Returns the sizes in a torch.Size, a tuple or a list.
   std::vector<int64_t> Shape() const;
-  // Returns the value as a tensor; nullopt for other values. Tensor() throws for other values
-  // instead.
+  // Returns the value as a tensor; nullopt for other values.
   std::optional<ArchivedTensor> FindTensor() const { return archive_->Tensor(value_); }
+  // Returns the value as a tensor. Throws kBadInput for other values.
   ArchivedTensor Tensor() const;
 
   // Throws kBadInput with the message "FILE: KEY PROBLEM".

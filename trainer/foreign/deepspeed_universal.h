@@ -16,7 +16,9 @@ namespace dslaunch {
 // Returns whether `folder` contains zero/NAME/fp32.pt for some NAME.
 bool IsUniversalFolder(const std::string& folder);
 
-// Plans the checkpoint in `folder`, whose files are `names`. Throws the same errors as PlanForeign.
+// Returns the plan of the checkpoint in `folder`, whose files are `names`: the positions of its
+// tensors in the files (foreign_checkpoint.h). Throws kBadInput if the checkpoint is damaged or not
+// supported, and kIo if a file cannot be read.
 ForeignCheckpoint PlanUniversal(const std::string& folder, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

@@ -14,7 +14,9 @@
 
 namespace dslaunch {
 
-// Plans the checkpoint in `folder`, whose files are `names`. Throws the same errors as PlanForeign.
+// Returns the plan of the checkpoint in `folder`, whose files are `names`: the positions of its
+// tensors in the files (foreign_checkpoint.h). Throws kBadInput if the checkpoint is damaged or not
+// supported, and kIo if a file cannot be read.
 ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

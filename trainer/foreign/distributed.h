@@ -16,11 +16,13 @@ namespace dslaunch {
 // with optimizer_0 beside it).
 bool IsDistributedFolder(const std::vector<std::string>& names);
 
-// Plans the distributed checkpoint in `folder`, with the errors of PlanForeign. Weights are the
-// tensors whose key begins with `prefix`. If `prefix` is empty, weights are the tensors in the dict
-// "model", in "model" within "app", or in no dict, whichever of these is the first that has
-// tensors. The optimizer's state is at "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". All
-// other contents are listed in `notes`.
+// Returns the plan of the distributed checkpoint in `folder`: the positions of its tensors in the
+// files (foreign_checkpoint.h). Weights are the tensors whose key begins with `prefix`. If `prefix`
+// is empty, weights are the tensors in the dict "model", in "model" within "app", or in no dict,
+// whichever of these is the first that has tensors. The optimizer's state is at
+// "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". All other contents are listed in the
+// plan's `notes`. Throws kBadInput if the checkpoint is damaged or not supported, and kIo if a file
+// cannot be read.
 ForeignCheckpoint PlanDistributed(const std::string& folder, const std::string& prefix);
 
 }  // namespace dslaunch

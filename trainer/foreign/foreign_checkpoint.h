@@ -51,10 +51,11 @@ struct ForeignCheckpoint {
 std::optional<ForeignKind> WhatIs(const std::string& path);
 
 struct ForeignOptions {
-  // Key, in the file, of the dict of a kStateDict ("state_dict"); empty if the dict is the root.
+  // Key of the dict of tensors in a file of kind kStateDict, such as "state_dict"; empty if the
+  // dict is the file's root.
   std::string key;
-  // Prefix that is removed from names. In a kDistributed, only keys with this prefix are weights.
-  // If empty, the prefix is detected and noted.
+  // Prefix that is removed from names. In a checkpoint of kind kDistributed, only keys with this
+  // prefix are weights. If empty, the prefix is detected, and a note names it.
   std::string prefix;
 };
 

@@ -7,9 +7,10 @@
 
 namespace dslaunch {
 
-// Plans the checkpoint at `path`. Throws the errors of PlanForeign, and kBadInput if the path is
-// not a checkpoint of another program. The message also names a file that changed in the last
-// minute, because the checkpoint may then be incomplete.
+// Returns the plan of the checkpoint at `path` (foreign_checkpoint.h). Throws kBadInput if the path
+// is not a checkpoint of another program, or if the checkpoint is damaged or not supported; throws
+// kIo if a file cannot be read. The message also names a file that changed in the last minute,
+// because the checkpoint may then be incomplete.
 ForeignCheckpoint OpenForeign(const std::string& path, const ForeignOptions& options = {});
 
 // Returns the first problem of a checkpoint: a file that is missing or too short. Returns ""

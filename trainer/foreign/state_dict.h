@@ -18,10 +18,12 @@ bool IsStateDictFolder(const std::vector<std::string>& names);
 // PlanStateDict reports the error.
 bool IsStateDictFile(const std::string& path);
 
-// Plans the state dict at `path`, a file or a folder that IsStateDictFile or IsStateDictFolder
-// accepts. Throws the errors of PlanForeign. Tensors are read from the dict at `key`; the other
-// values of that dict are named in `notes`. If several keys name tensors with the same elements,
-// all but the first are aliases. `missing` lists files that the index names but that do not exist.
+// Returns the plan of the state dict at `path`, a file or a folder that IsStateDictFile or
+// IsStateDictFolder accepts. Tensors are read from the dict at `key`, or from the root if `key` is
+// empty; the other values of that dict are named in the plan's `notes`. If several keys name
+// tensors with the same elements, all but the first are aliases. The plan's `missing` lists files
+// that the index names but that do not exist. Throws kBadInput if the state dict is damaged or not
+// supported, and kIo if a file cannot be read.
 ForeignCheckpoint PlanStateDict(const std::string& path, const std::string& key);
 
 }  // namespace dslaunch

@@ -38,7 +38,8 @@ RankCut CutGroup(const std::vector<NamedShape>& parameters, const std::vector<in
                  int64_t rank, int64_t world_size);
 
 // Returns the cut of stage 3: each parameter is divided into equal parts, and the flat tensor has
-// this rank's part of each parameter in turn. The precondition and errors are those of CutGroup().
+// this rank's part of each parameter in turn. Precondition: 0 <= rank < world_size. Throws
+// kBadInput if the group has 2^60 elements or more. Pure.
 RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank,
                          int64_t world_size);
 

@@ -45,9 +45,9 @@ struct DecoderConfig {
 
   int64_t kv_heads() const { return num_key_value_heads.value_or(num_attention_heads); }
   int64_t width_of_head() const { return head_dim.value_or(hidden_size / num_attention_heads); }
-  // Return whether projections have biases: qkv_bias() for the queries, keys and values,
-  // output_bias() for the output of attention.
+  // Returns whether the projections of queries, keys and values have biases.
   bool qkv_bias() const { return attention_bias || model_type == Type::kQwen2; }
+  // Returns whether the output projection of attention has a bias.
   bool output_bias() const { return attention_bias; }
   bool norms_heads() const { return model_type == Type::kQwen3; }
   // Returns the number of positions that each position of layer `index` attends to, including the

@@ -22,7 +22,7 @@ class ZipWriter {
   void Begin(const std::string& name, uint64_t bytes);
   // Writes the next bytes of the member that was begun last. Precondition: bytes <= left().
   void Write(const void* data, size_t bytes);
-  // Bytes of the last member that have not been written yet.
+  // Returns the number of bytes of the last member that have not been written yet.
   uint64_t left() const { return left_; }
   // Writes the directory and returns the size of the zip in bytes.
   uint64_t Finish();
