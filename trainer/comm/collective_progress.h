@@ -28,8 +28,9 @@ struct CollectiveProgress {
   bool operator==(const CollectiveProgress&) const = default;
 };
 
-// Converts progress to a text for another rank of this program, or such a text to progress.
+// Returns progress as text for another rank of this program.
 std::string FormatProgress(const CollectiveProgress& place);
+// Parses the text of FormatProgress. Throws nlohmann::json::exception for any other text.
 CollectiveProgress ParseProgress(const std::string& text);
 
 // Returns the ranks that can never continue, in ascending order: each waits for an exchange of

@@ -39,8 +39,8 @@ namespace dslaunch {
 class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
  public:
   struct Patience {
-    std::chrono::milliseconds quiet{5'000};  // minimum duration of a wait that is reported
-    std::chrono::milliseconds limit{570'000};
+    std::chrono::milliseconds quiet{5'000};    // minimum duration of a wait that is reported
+    std::chrono::milliseconds limit{570'000};  // maximum duration of a wait
   };
   // Returns the limits for a group with this timeout. A wait ends before the group's own timeout,
   // because the error of that timeout names no rank.

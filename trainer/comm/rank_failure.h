@@ -10,6 +10,7 @@
 
 namespace dslaunch {
 
+// Returns a JSON object with the code and the message of `failure`.
 std::string FormatFailure(const TrainError& failure);
 
 // Runs `action`. Returns FormatFailure of the exception that `action` throws, or "" if it throws

@@ -44,9 +44,10 @@ class Copies {
   std::span<std::byte> Begin(size_t bytes);
   void Commit(int64_t step);
 
-  // Record a step in the first slot's page, and return the step that any process has recorded
-  // there; nullopt if no step is recorded.
+  // Records a completed step in the first page of the first slot.
   void NoteStep(int64_t step);
+  // Returns the step that this process or an earlier process has recorded by NoteStep; nullopt if
+  // no step is recorded.
   std::optional<int64_t> noted_step() const;
 
   // Returns the size of both slots in bytes.

@@ -45,16 +45,17 @@ class LinkEngine {
   size_t rank() const { return rank_; }
   size_t ranks() const { return names_.size(); }
 
-  // Begins to send or receive a message. The memory must stay valid until `done` is called. `peer`
-  // must be another rank.
+  // Begins to send a message of `bytes` bytes. The memory must stay valid until `done` is called.
+  // `peer` must be another rank.
   void Send(size_t peer, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
             Done done);
+  // Begins to receive a message of `bytes` bytes, under the conditions of Send.
   void Receive(size_t peer, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                Done done);
 
-  // Adds a connected stream socket: a connection to `peer` that this rank dialed (AdoptDialed), or
-  // that `peer` dialed (AdoptIncoming).
+  // Adds a connected stream socket to `peer` that this rank dialed.
   void AdoptDialed(size_t peer, UniqueFd fd);
+  // Adds a connected stream socket that `peer` dialed.
   void AdoptIncoming(size_t peer, UniqueFd fd);
   // Marks `peer` as lost and fails its pending transfers with `why`.
   void Fail(size_t peer, const std::string& why);

@@ -61,6 +61,7 @@ class RankConnections {
   // Makes `listener` receive the connections of `label`, including connections that have already
   // arrived.
   void Listen(const std::string& label, LinkListener listener);
+  // Removes the listener of `label`.
   void Unlisten(const std::string& label);
   // Requests a connection to rank `to`. The listener of `label` receives the connection, or the
   // reason of the failure.

@@ -26,7 +26,8 @@ struct LinkTransfer {
   size_t bytes;
 };
 
-// Begins to send or receive a message. See LinkEngine for `done`.
+// Begins to send or receive a message, as `message.way` says. `done` is called once, on the
+// engine's thread, when the message is done.
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);
 

@@ -17,7 +17,8 @@ struct SharedHost {
 };
 
 // Creates the shared memory on rank 0 and opens it on the other ranks. Returns nullopt on all ranks
-// if MakeShmBackend would return nullptr. Collective.
+// if a rank is on another host or cannot share memory (see MakeShmBackend in shm_backend.h).
+// Collective.
 std::optional<SharedHost> BootstrapSharedHost(c10d::Store& store, int rank, size_t ranks);
 
 }  // namespace dslaunch

@@ -34,9 +34,9 @@ namespace dslaunch {
 // the same error.
 class ProgressThread {
  public:
-  static constexpr std::chrono::milliseconds kLook{50};
+  static constexpr std::chrono::milliseconds kLook{50};  // interval between checks of the processes
 
-  // Called once per operation, on the engine's thread. `error` is null on success.
+  // Called once per operation, on this object's thread. `error` is null on success.
   using Done = std::function<void(std::exception_ptr error)>;
 
   // Starts the thread. `processes` has, by rank, the pidfd of each other rank's process, and -1 for
@@ -50,14 +50,15 @@ class ProgressThread {
 
   RankOfHost own() const { return {rank_, layout_.ranks()}; }
 
-  // Begins an operation and returns its id. Thread-safe. The memory must stay valid until `done` is
-  // called.
+  // Begins a collective and returns the id of the operation. Thread-safe. The memory must stay
+  // valid until `done` is called.
   uint64_t Begin(Collective collective, Deadline deadline, Done done);
+  // Begin to send or to receive a message of `bytes` bytes, under the conditions of Begin.
   uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
                 Done done);
   uint64_t Receive(size_t from, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                    Done done);
-  // Fails a message or collective unless it is already done.
+  // Fails the operation `id` unless it is already done.
   void GiveUp(uint64_t id);
 
  private:

@@ -43,13 +43,14 @@ std::string ToText(const CommitId& id);
 // be empty. Pure function.
 int NewestRank(const std::vector<CommitId>& by_rank);
 
-// Returns the name of a commit's file, or parses such a name. Parsing returns nullopt for any other
-// name. Pure functions.
+// Returns the name of a commit's file. Pure function.
 std::string CommitFileName(const CommitId& id, const FileSum& sum);
+// The content of a commit's file name.
 struct CommitFileInfo {
   CommitId id;
   FileSum sum;
 };
+// Parses a name that CommitFileName returned; returns nullopt for any other name. Pure function.
 std::optional<CommitFileInfo> ParseCommitFileName(std::string_view name);
 
 // A folder with the commits of all nodes, as seen by one node. Not thread-safe.

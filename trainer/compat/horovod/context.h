@@ -38,7 +38,10 @@ class Context {
   Members& Find(const ProcessSet& set);
   // Returns the exchange thread of a set. Throws TrainError kUsage if this rank is not in the set.
   ExchangeThread& ThreadOf(const ProcessSet& set);
+  // Adds a set of `ranks` and returns its id. Throws TrainError kUsage unless the ranks are
+  // ascending ranks of the job, each once.
   int Add(const std::vector<int>& ranks);
+  // Removes a set, if it still exists. Throws TrainError kUsage for the set of all ranks.
   void Remove(const ProcessSet& set);
   // Returns a new name for an unnamed tensor, such as "allreduce.noname.3".
   std::string NewName(Kind kind);

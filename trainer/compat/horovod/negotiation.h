@@ -44,9 +44,9 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-// Converts requests to JSON text, or such text to requests. DecodeRequests throws TrainError
-// kInternal for any other text.
+// Returns requests as JSON text.
 std::string EncodeRequests(const std::vector<Request>& requests);
+// Parses the text of EncodeRequests. Throws TrainError kInternal for any other text.
 std::vector<Request> DecodeRequests(std::string_view text);
 
 // Message of a rank in one cycle: its flags and its new requests.
