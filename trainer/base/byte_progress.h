@@ -22,6 +22,7 @@ class ByteProgress {
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
 
+  // Counts bytes that were read or written, and prints the progress if the next output is due.
   void Add(uint64_t bytes);
   // Counts bytes that an earlier process wrote. They do not affect the rate.
   void Skip(uint64_t bytes);

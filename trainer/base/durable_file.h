@@ -24,7 +24,8 @@ class NewFile {
   // Creates the file, which must not exist yet.
   explicit NewFile(std::string path);
   void Write(const void* data, size_t bytes);
-  // Waits until the content is on disk, closes the file, and returns its sum. Call it once, last.
+  // Waits until the content is on disk, closes the file, and returns its size and checksum. Call it
+  // once, after the last Write.
   FileSum Finish();
 
  private:
@@ -33,7 +34,8 @@ class NewFile {
   FileSum sum_;
 };
 
-// Writes a file, which must not exist yet, and waits until it is on disk. Throws kIo.
+// Writes a file and waits until it is on disk. Returns its size and checksum. Throws kIo if the
+// file already exists or cannot be written.
 FileSum WriteNewFile(const std::string& path, const std::string& content);
 
 // Reads a whole file and returns its size and checksum. Throws kBadInput if the file is missing, is
@@ -46,11 +48,12 @@ struct PartSum {
   uint32_t crc32 = 0;       // CRC-32 of the bytes in the part
 };
 
-// Returns the sum of the bytes [begin, end) of a file, or of fewer bytes if the file ends earlier.
-// Reads only these bytes. Throws the errors of SumFile.
+// Returns the checksum of the bytes [begin, end) of a file, or of fewer bytes if the file ends
+// earlier. Reads only these bytes. Throws kBadInput if the file is missing, is not a regular file
+// or becomes shorter meanwhile, and kIo if it cannot be read.
 PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end);
 
-// Waits until the entries of a folder are on disk. Throws kIo.
+// Waits until the entries of a folder are on disk. Throws kIo if that fails.
 void SyncFolder(const std::string& path);
 
 }  // namespace dslaunch

@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Writes to a duplicate of the pipe that DSLAUNCH_STATUS_FD names. Does nothing if the variable is
-// not set. Never blocks: a line is lost if the pipe is full.
+// Writes to a duplicate of the pipe whose descriptor is in DSLAUNCH_STATUS_FD. Does nothing if the
+// variable is not set. Never blocks: a line is lost if the pipe is full.
 class StatusWriter {
  public:
   StatusWriter();

@@ -15,8 +15,9 @@ enum class StopRequest { kNone, kSigterm, kSigint, kTimeLimit, kSaveFailed };
 // this call, the signals end the process immediately.
 void CatchStopSignals();
 
-// Returns this rank's current request. `deadline` is the time limit of the run; nullopt if there is
-// none. Signals are detected only after CatchStopSignals.
+// Returns this rank's request: kSigint or kSigterm if the signal has arrived since
+// CatchStopSignals, else kTimeLimit if `deadline` has passed, else kNone. `deadline` is the time
+// limit of the run; nullopt if there is none. Never returns kSaveFailed.
 StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
 // The decision to stop, on which all ranks agree.

@@ -15,13 +15,15 @@ namespace dslaunch {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// Returns the error for the failure (PeerLost) or delay (PeerLate) of another rank. `detail`
-// describes the observation of this rank.
+// Returns the error kUnavailable for the loss of another rank. `detail` describes what this rank
+// has observed.
 inline TrainError PeerLost(const std::string& detail) {
   return {ExitCode::kUnavailable, std::string(kPeerLostText) +
                                       ", so this rank stops too; see the error of that rank (" +
                                       detail + ")"};
 }
+// Returns the error kTimedOut for another rank that did not answer in time. `detail` describes what
+// this rank has observed.
 inline TrainError PeerLate(const std::string& detail) {
   return {ExitCode::kTimedOut, std::string(kPeerLateText) + " (" + detail + ")"};
 }

@@ -54,8 +54,9 @@ class ChatEncoder {
   int64_t vocab_size_;
 };
 
-// Returns the special tokens of a tokenizer's folder as texts. Throws the errors of EndTokenOf, and
-// kBadInput if the template begins with a bos token and the tokenizer has no such token.
+// Returns the special tokens of a tokenizer's folder as texts. Throws TrainError kBadInput if the
+// tokenizer has no eos token, or if the template begins with a bos token and the tokenizer has no
+// such token.
 ChatTokenTexts ReadChatTokenTexts(const std::string& folder, const Tokenizer& tokenizer,
                                   DataConfig::ChatTemplate chat_template);
 

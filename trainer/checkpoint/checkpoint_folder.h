@@ -121,7 +121,7 @@ class CheckpointFolder {
 
   // Returns "" if the checkpoint of `decision` is whole, else a description of its damage. Choose
   // calls the judge for each candidate until one is whole. If none is whole, Choose calls it for
-  // the decision without a checkpoint. May throw.
+  // the decision without a checkpoint. If the judge throws, Choose passes on the exception.
   using Judge = std::function<std::string(const ResumeDecision& decision)>;
 
   // Returns the decision for `request`. Does not throw if checkpoints are damaged: the decision is
@@ -186,13 +186,15 @@ Checkpoint ReadCheckpoint(const std::string& folder);
 // message names the file and, if known, the tensor.
 void VerifyCheckpoint(const Checkpoint& checkpoint);
 
-// Verifies all files like VerifyCheckpoint. Returns one sentence for each damaged file.
+// Verifies all files like VerifyCheckpoint. Returns one sentence for each damaged file; empty if
+// the checkpoint is whole.
 std::vector<std::string> FindDamage(const Checkpoint& checkpoint);
 
-// Returns one sentence for each file that is missing or has another size. Does not read the files.
+// Returns one sentence for each file that is missing or has another size; empty if there is none.
+// Does not read the files.
 std::vector<std::string> FindMissing(const Checkpoint& checkpoint);
 
-// VerifyCheckpoint consists of the following functions and CheckpointSlices.
+// Returns the path of a file of the checkpoint.
 
 std::string PathOf(const Checkpoint& checkpoint, const FileRecord& record);
 

@@ -33,8 +33,9 @@ class WriteJournal {
   // Returns whether `folder` has a journal of `work`, which a new WriteJournal would continue.
   static bool Continues(const std::string& folder, const std::string& work);
 
-  // Returns the checksum of the file `name` at `path` if the journal records it and the file still
-  // has these bytes. Reads the whole file.
+  // Returns the size and checksum of the file `name` at `path` if the journal records the file and
+  // the file still matches the record. Returns nullopt otherwise, also if the file cannot be read.
+  // Reads the whole file if the journal records it.
   std::optional<FileSum> Completed(const std::string& name, const std::string& path) const;
   // Records a completed file, and syncs the journal to the disk.
   void Add(const std::string& name, const FileSum& sum);

@@ -49,8 +49,8 @@ class ModelConfig {
     return std::any_cast<const Settings&>(settings_);
   }
 
-  const char* type() const;  // family().type()
-  DataNeeds needs() const;   // family().Needs(*this)
+  const char* type() const;  // returns the family's type, such as "mlp"; "" without a family
+  DataNeeds needs() const;   // returns the model's requirements; all 0 without a family
 
  private:
   const ModelFamily* family_ = nullptr;

@@ -44,14 +44,14 @@ struct OptimizerConfig {
   bool bias_correction = true;              // used by Adam, AdamW and LAMB
   bool amsgrad = false;                     // used by Adam and AdamW
   double momentum = 0;                      // used by SGD and RMSprop
-  double dampening = 0;                     // SGD
-  bool nesterov = false;                    // SGD
-  double lr_decay = 0;                      // Adagrad
-  double initial_accumulator_value = 0;     // Adagrad
-  double alpha = 0.99;                      // RMSprop
-  bool centered = false;                    // RMSprop
+  double dampening = 0;                     // used by SGD
+  bool nesterov = false;                    // used by SGD
+  double lr_decay = 0;                      // used by Adagrad
+  double initial_accumulator_value = 0;     // used by Adagrad
+  double alpha = 0.99;                      // used by RMSprop
+  bool centered = false;                    // used by RMSprop
   double max_coeff = 10, min_coeff = 0.01;  // bounds of the trust ratio; for LAMB and OneBitLamb
-  bool eps_inside_sqrt = false;             // LAMB
+  bool eps_inside_sqrt = false;             // used by LAMB
   // Number of updates with whole gradients, after which the variance is fixed; for OneBitAdam and
   // OneBitLamb.
   int64_t freeze_step = 100000;

@@ -28,10 +28,9 @@ struct ParallelConfig {
   };
   Mode mode = Mode::kAllReduce;
 
-  // kParameterServer.
-  int64_t servers = 1;
-  // Number of steps that a rank may be ahead of the slowest rank, while servers update as gradients
-  // arrive. If nullopt, all ranks make every step together.
+  int64_t servers = 1;  // number of ranks that are servers, for kParameterServer
+  // Number of steps that a rank may be ahead of the slowest rank, for kParameterServer; servers
+  // then update as gradients arrive. If nullopt, all ranks make every step together.
   std::optional<int64_t> staleness = {};
 
   // Number of steps between two exchanges; for kLocalSgd and kDiloco.
@@ -54,7 +53,7 @@ struct ParallelConfig {
   bool TrainsApart() const { return mode == Mode::kLocalSgd || mode == Mode::kDiloco; }
 };
 
-const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
+const char* ParallelModeName(ParallelConfig::Mode mode);  // returns a name such as "all_reduce"
 
 // Reads the section "parallel". `ranks` is the world size; 0 if unknown. Throws TrainError
 // kBadInput, naming the key.

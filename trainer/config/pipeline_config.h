@@ -14,7 +14,7 @@ class JsonObject;
 
 enum class PipelineScheduleType { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
 
-const char* ScheduleTypeName(PipelineScheduleType type);  // "1f1b"
+const char* ScheduleTypeName(PipelineScheduleType type);  // returns a name such as "1f1b"
 
 struct PipelineConfig {
   int64_t stages = 1;

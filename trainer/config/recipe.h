@@ -154,9 +154,11 @@ struct Recipe {
   std::vector<EngineConfig> engines;
 };
 
-// Reads a recipe, or only its section "model". `ranks` is the world size; run.ranks has priority.
-// Throws TrainError kBadInput, naming `source` and the key.
+// Reads only the section "model" of a recipe. Throws TrainError kBadInput, naming `source` and the
+// key.
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source);
+// Reads a whole recipe. `ranks` is the world size, unless the recipe has run.ranks. Throws
+// TrainError kBadInput, naming `source` and the key.
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);
 
 }  // namespace dslaunch

@@ -10,7 +10,8 @@ namespace dslaunch {
 // Opens data of type chat, with `block` tokens in a sample. Reads and encodes every line once, so
 // an invalid line is reported by this call, and again by each Fetch of the line. Keeps 16 bytes of
 // each line. A line longer than a sample is truncated; a line without a target in its sample is
-// omitted. Throws the errors of OpenData.
+// omitted. Throws TrainError: kBadInput, naming the file, for invalid data, or kIo if a file cannot
+// be read.
 DataSplits OpenChatData(const DataConfig& data, int64_t block, int64_t vocab_size);
 
 // Returns whether `data` is from OpenChatData, so that only tokens of answers are targets.

@@ -32,8 +32,8 @@ class TokenDataset : public Dataset {
   std::optional<int64_t> end_token_;
 };
 
-// Opens data of type text or tokens, with `block` tokens in a sample. Throws the errors of
-// OpenData.
+// Opens data of type text or tokens, with `block` tokens in a sample. Throws TrainError: kBadInput,
+// naming the file, for invalid data, or kIo if a file cannot be read.
 DataSplits OpenTokenData(const DataConfig& data, int64_t block, int64_t vocab_size);
 
 }  // namespace dslaunch

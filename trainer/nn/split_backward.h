@@ -52,12 +52,13 @@ at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::
 // Returns x [..., in] times weight [in, out] plus bias [out]. Uses oneDNN in fp32 on the CPU.
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// Applies ApplyConv1D, then returns its tanh-approximated GELU (AndGelu) or its columns in three
-// equal parts: q, k and v. On a device with fused kernels (trainer/device/fused_kernels.h), the
-// gradient of the bias is computed in the same pass as the gradient of the product, and second
-// derivatives are not available.
+// Returns the tanh-approximated GELU of ApplyConv1D(x, weight, bias). On a device with fused
+// kernels (trainer/device/fused_kernels.h), the gradient of the bias is computed in the same pass
+// as the gradient of the product, and second derivatives are not available.
 at::Tensor ApplyConv1DAndGelu(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias);
+// Returns the columns of ApplyConv1D(x, weight, bias) in three equal parts: q, k and v. Fused
+// kernels have the effects that ApplyConv1DAndGelu describes.
 std::array<at::Tensor, 3> ApplyConv1DInThirds(const at::Tensor& x, const at::Tensor& weight,
                                               const at::Tensor& bias);
 

@@ -17,9 +17,11 @@ struct ChunkPlace {
   int chunk = 0;
   bool operator==(const ChunkPlace&) const = default;
 };
-// Returns the chunk to which `place` sends its activations (After), or from which it receives
-// activations (Before).
+// Returns the chunk to which the chunk at `place` sends its activations. Precondition: the chunk is
+// not the last.
 ChunkPlace After(const PipelineSchedule& schedule, const ChunkPlace& place);
+// Returns the chunk from which the chunk at `place` receives activations. Precondition: the chunk
+// is not the first.
 ChunkPlace Before(const PipelineSchedule& schedule, const ChunkPlace& place);
 bool IsFirst(const ChunkPlace& place);
 bool IsLast(const PipelineSchedule& schedule, const ChunkPlace& place);

@@ -23,8 +23,9 @@ MessageLayout LayoutOf(const Tensors& tensors);
 // tensor that requires a gradient.
 MessageLayout GradientsOf(const MessageLayout& layout);
 
-// Converts a layout to numbers, which can be sent to another rank, or such numbers to a layout.
+// Returns a layout as numbers, which can be sent to another rank.
 std::vector<int64_t> ToNumbers(const MessageLayout& layout);
+// Returns the layout from which ToNumbers made `numbers`.
 MessageLayout LayoutFromNumbers(const int64_t* numbers);
 
 int64_t PayloadBytes(const MessageLayout& layout);

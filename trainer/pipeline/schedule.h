@@ -43,6 +43,7 @@ struct PipelineSchedule {
   std::vector<std::vector<Action>> actions;  // ordered actions of each stage
 };
 
+// Returns the schedule of a batch. The types differ in the order of the passes:
 // - gpipe runs all forward passes, then all backward passes (GPipe, section 2.3).
 // - 1f1b is PipeDream-flush (Narayanan et al. 2021, section 2.1).
 // - interleaved runs 1f1b over several chunks of each stage (section 2.2), in rounds of `stages`

@@ -48,9 +48,10 @@ SimulatedRun SimulateEvenly(const PipelineSchedule& schedule);
 // empty string. The line suggests a number of micro-batches.
 std::string IdleRemark(const PipelineConfig& config, int64_t micro_batches);
 
-// Draws one row for each stage, with time from left to right. DrawText fits a terminal of `columns`
-// columns, but uses at least 72.
+// Returns a drawing in text with one row for each stage and time from left to right. The rows have
+// at most `columns` columns, or 72 if that is more.
 std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, int columns);
+// Returns the same drawing as an SVG image.
 std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run);
 
 }  // namespace dslaunch

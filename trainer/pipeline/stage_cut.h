@@ -26,8 +26,9 @@ class StageCut {
 
   size_t parts() const { return bounds_.size() - 1; }
   size_t chunks() const { return parts() / stages_; }  // number of chunks in each stage
-  // Returns the bounds of a part or of a chunk: the first layer and one past the last layer.
+  // Returns the bounds of a part: the first layer and one past the last layer.
   std::pair<size_t, size_t> Part(size_t part) const { return {bounds_[part], bounds_[part + 1]}; }
+  // Returns the bounds of a stage's chunk, like Part.
   std::pair<size_t, size_t> Chunk(int stage, size_t chunk) const;
   int StageOf(size_t layer) const;
   // Returns the indices of the layers in all chunks of a stage, ascending.

@@ -15,9 +15,9 @@ uint32_t Crc32c(std::string_view bytes);
 // Returns the record of a file that contains `event`, a serialized event.
 std::string EventRecord(std::string_view event);
 
-// Return serialized events: VersionEvent() returns the first event of a file, ScalarEvent() a
-// scalar at `step`. `wall_time_s` is Unix time in seconds.
+// Returns the first event of a file, serialized. `wall_time_s` is Unix time in seconds.
 std::string VersionEvent(double wall_time_s);
+// Returns the serialized event of a scalar at `step`. `wall_time_s` is Unix time in seconds.
 std::string ScalarEvent(double wall_time_s, int64_t step, std::string_view tag, float value);
 
 }  // namespace dslaunch

@@ -15,7 +15,8 @@ namespace dslaunch {
 // the data's tokens are bytes. Throws kBadInput in all other cases.
 TextCodec CodecOf(const Recipe& recipe);
 
-// Returns the prompts in run.prompt or run.prompts. Throws the errors of ReadPrompts.
+// Returns the prompts in run.prompt or run.prompts. Throws kBadInput if a prompt is not valid
+// (ReadPrompts).
 std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec);
 
 // Generates a continuation of each prompt. Processes as many prompts at a time as a micro-batch has

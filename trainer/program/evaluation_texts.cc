@@ -119,8 +119,9 @@ class TextsReader {
     return *prefix_;
   }
 
-  // Returns the tokens of a text, after the tokens that the model expects before a text. The latter
-  // are omitted if the text itself begins with the prefix token.
+  // Returns the tokens of `text`. Prepends the tokens that the model expects before a text, unless
+  // `text` already begins with the prefix token. Throws TrainError, with a message that begins with
+  // `place`, if `text` cannot be encoded or has a token outside of the model's vocabulary.
   std::vector<int64_t> TokensOf(const std::string& text, const std::string& place) {
     std::vector<int64_t> tokens;
     if (!text.starts_with(codec_.TextOf({PrefixToken()}, /*skip_special=*/false))) {

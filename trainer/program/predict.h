@@ -1,4 +1,4 @@
-// A model's predictions for test data, in one file.
+// Writes a model's predictions for test data into one file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace dslaunch {
 // the samples to `file`, which appears once it is complete, or to stdout if `file` is empty:
 //   {"index": 0, "prediction": 7, "probability": 0.98}
 // The prediction is the likeliest class, or for text the likeliest next token. If the model returns
-// one number per sample, the prediction is that number, without a probability. Throws kIo.
+// one number per sample, the prediction is that number, without a probability. Throws kIo if the
+// predictions cannot be written.
 void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
              int64_t prefetch, const std::string& file);
 

@@ -18,23 +18,23 @@ struct Prediction {
 // Returns {"index":0,"prediction":7,"probability":0.98} and a newline.
 std::string PredictionLine(int64_t index, const Prediction& prediction);
 
-// Writes lines that a reader of the file, or of stdout, sees at once. A process that is killed
-// leaves whole lines, because each is written by itself. Errors are TrainError kIo and name the
-// file.
+// Writes lines to a file or to stdout, where a reader sees them at once. A process that is killed
+// leaves only whole lines, because each line is written separately. Throws TrainError kIo, naming
+// the file, if the output cannot be written.
 class PredictionWriter {
  public:
-  // An empty `path` means stdout. Throws kBadInput if `path` exists and is not a file. The file
-  // appears with the first lines, and then replaces an older one, so that a run that fails earlier
-  // leaves the older file.
+  // Prepares to write to the file `path`; to stdout if `path` is empty. The file appears with the
+  // first lines and then replaces an existing file, so a run that fails earlier does not change
+  // that file. Throws kBadInput if `path` exists and is not a file.
   explicit PredictionWriter(std::string path);
   ~PredictionWriter();  // removes a file without lines
   PredictionWriter(const PredictionWriter&) = delete;
   PredictionWriter& operator=(const PredictionWriter&) = delete;
 
-  // Writes lines, each with its newline. If one cannot be written as a whole, the file ends with
-  // the line before it.
+  // Writes lines, each with its newline. If a line cannot be written as a whole, throws, and the
+  // file ends with the previous line.
   void Write(std::string_view lines);
-  // Waits until the file is on disk.
+  // Waits until the file is on disk, and closes it. Does nothing for stdout.
   void Finish();
 
  private:

@@ -1,5 +1,5 @@
-// The prompts that a language model continues: reads them, and finds where a continuation ends.
-// Pure except for ForEachJsonLine and ReadPrompts, which read files.
+// Reads the prompts that a language model continues, and finds where a continuation ends. Pure
+// except for ForEachJsonLine and ReadPrompts, which read files.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,19 @@ void ForEachJsonLine(
     const std::function<void(const nlohmann::json& object, const std::string& place)>& use);
 
 // Reads the lines {"prompt": "..."} of `file`. Throws kBadInput, naming file and line, for a prompt
-// that is empty or has more than `positions` or other tokens than the model.
+// that is empty, has more than `positions` tokens, or has a token that is not below `vocab_size`.
 std::vector<TextPrompt> ReadPrompts(const std::string& file, const TextCodec& codec,
                                     int64_t vocab_size, int64_t positions);
-// Makes the prompt for one text. Messages begin with `place`.
+// Returns the prompt for `text`, with `repetition` 0. Throws kBadInput, with a message that begins
+// with `place`, if `text` is not a valid prompt (ReadPrompts).
 TextPrompt MakePrompt(const std::string& text, const TextCodec& codec, int64_t vocab_size,
                       int64_t positions, const std::string& place);
 
-// Returns whether one of `stop` is in the text of `tokens` after the first `given`. Searches only
-// the part that the last token can complete.
+// Returns whether a string in `stop` occurs in the text of `tokens` after the first `given` tokens.
+// Searches only the part that the last token can complete.
 bool HasStopText(const TextCodec& codec, const std::vector<std::string>& stop,
                  const std::vector<int64_t>& tokens, size_t given);
-// Returns `text` up to the first of `stop`.
+// Returns `text` up to the first occurrence of a string in `stop`; all of `text` if none occurs.
 std::string CutAtStop(const std::string& text, const std::vector<std::string>& stop);
 
 }  // namespace dslaunch

@@ -11,8 +11,8 @@
 namespace dslaunch {
 
 // Returns the value of Manifest::adapters for the run's checkpoints; empty without `lora`. The
-// ranks divide the reading of run.init_weights among themselves. Throws the errors of SumWeights on
-// every rank. Collective.
+// ranks divide the reading of run.init_weights among themselves. Throws TrainError on every rank if
+// a rank cannot read these weights. Collective.
 std::string DescribeAdapters(const Recipe& recipe, const ProcessGroup& group);
 
 // Throws kBadInput, naming `place`, if the checkpoint `saved` has adapters and the run has not, or

@@ -17,7 +17,8 @@ namespace dslaunch {
 
 struct ResumeSource {
   Checkpoint checkpoint;
-  std::string program;  // such as "DeepSpeed 0.19.8"; empty if dslaunch wrote the files
+  // Program that wrote the checkpoint, such as "DeepSpeed 0.19.8"; empty if dslaunch wrote it.
+  std::string program;
   std::map<std::string, std::string> aliases;  // value of ForeignCheckpoint::aliases
   std::vector<std::string> notes;              // value of ForeignCheckpoint::notes
 

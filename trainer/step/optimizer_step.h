@@ -24,8 +24,7 @@
 
 namespace dslaunch {
 
-// The arguments of MakeOptimizerStep. `config`, `module` and `ranks` must
-// outlive the step.
+// The arguments of MakeOptimizerStep. `config`, `module` and `ranks` must outlive the step.
 struct StepInputs {
   const EngineConfig& config;
   torch::nn::Module& module;

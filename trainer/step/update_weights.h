@@ -29,8 +29,8 @@ using GradientScaling = std::function<void(const std::vector<at::Tensor>& gradie
 
 // Updates the weights of states.parts() and copies them to the model. `gradients` has one gradient
 // for each part, all on the same device. `scale` is applied to gradients in their own dtype, or in
-// the weights' dtype if that is wider; null if gradients are not scaled. See Optimizer::Step for
-// `skip`.
+// the weights' dtype if that is wider; null if gradients are not scaled. If `skip` is defined and
+// its value is 1, the weights are not updated; only a replayable optimizer supports `skip`.
 void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip = {});

@@ -18,8 +18,8 @@ struct AddedToken {
   std::string content;
   bool special = false;     // true if decoding with skip_special omits the token
   bool normalized = false;  // true to search the normalized text instead of the raw text
-  bool lstrip = false;      // includes the white space before it
-  bool rstrip = false;      // includes the white space after it
+  bool lstrip = false;      // true if the token includes the white space before it
+  bool rstrip = false;      // true if the token includes the white space after it
 };
 
 // A part of a text: either a token or the text between tokens.

@@ -25,8 +25,8 @@ class Search {
   explicit Search(std::string word) : wanted_(std::move(word)) {}
   explicit Search(Pattern pattern) : wanted_(std::move(pattern)) {}
 
-  // Appends the matches in `text` to `matches`, leftmost first and without overlaps. Throws the
-  // errors of Pattern::FindAll.
+  // Appends the matches in `text` to `matches`, leftmost first and without overlaps. Throws
+  // kBadInput if a pattern needs too many steps for the size of the text.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const {
     if (const auto* pattern = std::get_if<Pattern>(&wanted_)) {
       pattern->FindAll(text, matches);

@@ -16,8 +16,8 @@ namespace dslaunch {
 // A tokenizer that was read from tokenizer.json. Const methods may be called from several threads.
 class Tokenizer {
  public:
-  // Reads tokenizer.json in `folder`. Throws the errors of ReadTokenizerJson, and kBadInput if the
-  // file is missing or larger than 128 MiB.
+  // Reads tokenizer.json in `folder`. Throws kBadInput if the file is missing or larger than 128
+  // MiB, or if ReadTokenizerJson does not accept its content.
   static Tokenizer Read(const std::string& folder);
 
   explicit Tokenizer(TokenizerParts parts);
@@ -29,8 +29,9 @@ class Tokenizer {
   // token.
   std::optional<int32_t> IdOf(const std::string& token) const;
 
-  // Return the tokens that the model expects before and after a text, such as the token bos.
+  // Returns the tokens that the model expects before a text, such as the token bos.
   const std::vector<int32_t>& before() const { return parts_.before; }
+  // Returns the tokens that the model expects after a text, such as the token eos.
   const std::vector<int32_t>& after() const { return parts_.after; }
 
   // Returns the text of the tokens `ids`. Omits unknown ids, and special tokens if `skip_special`

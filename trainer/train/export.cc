@@ -54,8 +54,9 @@ void ExportWeights(const TrainingModel& training_model, const Model& whole_model
   if (recipe.lora) {
     std::erase_if(names, [](const NamedTensor& item) { return !IsAdapterTensor(item.name); });
   }
-  // The exported dtype of a tensor is the maximum over the ranks, because master weights have
-  // another dtype than the model's parameters, and a rank may hold neither for a tensor.
+  // A rank that holds no part of a tensor contributes -1, so the maximum over the ranks is the
+  // dtype of the ranks that hold the tensor. The dtype in `whole_model` is not used, because master
+  // weights have another dtype than the model's parameters.
   at::Tensor dtypes = at::full({static_cast<int64_t>(names.size())}, -1, at::kLong);
   for (size_t i = 0; i < names.size(); ++i) {
     const auto part = parts.find(names[i].name);

@@ -46,7 +46,7 @@ struct PassMemory {
 // The estimated bytes of one rank:
 //   parameters      elements x bytes of the model's dtype (4 for batch norms that stay in fp32)
 //   gradients       trained elements x bytes of the dtype in which they accumulate
-//   buckets         what is sent besides the gradients: trained elements x bytes of the dtype of
+//   buckets         additional bytes to send: trained elements x bytes of the dtype of
 //                   communication, if that differs and there are several ranks; and as many bytes
 //                   as the gradients again, if these accumulate in the model's dtype over several
 //                   micro-batches

@@ -68,9 +68,9 @@ class Progress {
   int64_t window_steps() const { return window_.steps; }
   // Reports the results of an exchange and begins a new window.
   void EndWindow(const AllWindows& all);
-  // Report that training waits while a checkpoint of `step` is saved: Saving() reports the start,
-  // Saved() the end.
+  // Reports that training waits from now on, while a checkpoint of `step` is saved.
   void Saving(int64_t step) { status_.Saving(step); }
+  // Reports that training continues after Saving().
   void Saved(int64_t step) { status_.Saved(step); }
   // Writes a status line; call this once per step.
   void WriteStatus() { status_.Step(status_line_); }

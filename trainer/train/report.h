@@ -29,9 +29,9 @@ class StatusPipe {
   // dslaunch/memory_checkpoint.h.
   void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step);
   void Evaluated(int64_t step, const EvaluationResults& results);
-  // Report that training waits while a checkpoint is saved: Saving() reports the start, Saved() the
-  // end.
+  // Reports that training waits from now on, while a checkpoint of `step` is saved.
   void Saving(int64_t step);
+  // Reports that training continues after Saving().
   void Saved(int64_t step);
 
  private:
@@ -60,9 +60,10 @@ struct StepMetrics {
   MemoryBytes memory = {};         // maximum over the ranks in each category of memory
 };
 
-// Return one JSON object without a newline. MetricsJson writes all members, OwnMetricsJson only
-// those that each rank measures itself (proto/contract/rank_files.h).
+// Returns all members as one JSON object without a newline.
 std::string MetricsJson(const StepMetrics& metrics);
+// Returns the members that each rank measures itself (proto/contract/rank_files.h) as one JSON
+// object without a newline.
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
 // The sums of an evaluation over all ranks.

@@ -31,10 +31,11 @@ class TrainHook {
   // may still be computing, the list is empty or has all steps since the last non-empty list.
   virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
-  // Called before and after the ranks exchange their windows (window.h), which all ranks do after
-  // the same steps. BeforeExchange adds this rank's numbers; AfterExchange receives the combined
-  // result of the last `steps` steps.
+  // Called before the ranks exchange their windows, which are sums over the steps since the last
+  // exchange (window.h). All ranks exchange them after the same steps. A hook may add this rank's
+  // numbers to `own`.
   virtual void BeforeExchange(TrainRun&, RankWindow& /*own*/) {}
+  // Called after the exchange, with the combined result of the last `steps` steps.
   virtual void AfterExchange(TrainRun&, const AllWindows&, int64_t /*steps*/) {}
 
   // Called for each step after all other functions. A hook may set run.stop, to the same value on

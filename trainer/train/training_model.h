@@ -71,7 +71,8 @@ class TrainingModel {
 };
 
 // Makes the model of a run without a pipeline. `model` is this rank's part over the tensor axis, or
-// the whole model. `ranks` must not be divided yet. For `deferred`, see Initialize.
+// the whole model. `ranks` must not have a cut yet (MeshGroups::SetCut). `deferred` is the
+// recording of a model that was constructed under DeferInit; null for any other model.
 std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
                                                       std::shared_ptr<Model> model,
                                                       std::shared_ptr<MeshGroups> ranks,

@@ -35,9 +35,10 @@ struct RankWindow {
   MemoryBytes memory;
   double flops = 0;  // floating-point operations counted on this rank; 0 if not counted
 
-  // Convert a window to and from kNumbers numbers for a collective.
-  static constexpr int64_t kNumbers = 16;
+  static constexpr int64_t kNumbers = 16;  // size of Numbers()
+  // Returns the window as numbers that a collective can exchange.
   std::vector<double> Numbers() const;
+  // Returns the window of `rank` from which Numbers() made `numbers`.
   static RankWindow FromNumbers(const double* numbers, int rank);
 };
 

@@ -18,14 +18,14 @@ namespace dslaunch {
 // `lora`, or if a tensor is missing, has another shape or is not an adapter of the model. In these
 // cases no adapter is filled. Throws kIo if a file cannot be read.
 void InitAdapters(Model& model, const LoraConfig& lora, const std::string& folder);
-// Fills only `parts` of the adapters. The tensors of `model` need no memory. Every rank makes all
-// checks of the overload above.
+// Fills only `parts` of the adapters. The tensors of `model` need no allocated memory. Every rank
+// makes all checks of the overload above.
 void InitAdapters(const Model& model, const LoraConfig& lora, const std::vector<TensorPart>& parts,
                   const std::string& folder);
 
 // Writes `adapters` into `folder`. They are whole tensors on any device, with the model's names.
-// Creates the folder if it does not exist, and replaces existing files. For `base`, see
-// AdapterConfigJson. Throws kIo if a file cannot be written.
+// Creates the folder if it does not exist, and replaces existing files. `base` is the folder or the
+// file of the frozen weights; "" if there is none. Throws kIo if a file cannot be written.
 void WriteAdapters(const std::vector<NamedTensor>& adapters, const LoraConfig& lora,
                    const ModelConfig& model, const std::string& base, const std::string& folder);
 

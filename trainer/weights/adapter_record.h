@@ -21,8 +21,8 @@ std::string FormatAdapterRecord(const AdapterRecord& record);
 AdapterRecord ParseAdapterRecord(const std::string& text, const std::string& source);
 
 // Returns the checksums of the weights at `path` (WeightFiles), for every `parts`-th tensor from
-// index `part` on. Reads all bytes of these tensors. Throws the errors of WeightFiles and
-// SafetensorsFile.
+// index `part` on. Reads all bytes of these tensors. Throws kBadInput if there are no weight files
+// or a file is malformed, and kIo if a file cannot be read.
 std::map<std::string, uint32_t> SumWeights(const std::string& path, int part, int parts);
 
 // Returns the first difference between a saved record and a run's record, as a sentence with a

@@ -12,8 +12,8 @@
 
 namespace dslaunch {
 
-// Records the operations that a constructor runs on tensors without memory. Use it only in the
-// thread that created it.
+// Records the operations that a constructor runs on tensors without allocated memory. Use it only
+// in the thread that created it.
 class InitRecording {
  public:
   InitRecording();

@@ -332,12 +332,14 @@ class EngineCore : public EngineTensors {
 
   void SetTrain(bool on);
 
-  // Sets all learning rates to one value, or each to its own, until they are set again. Every rank
+  // Sets all learning rates to `lr` until they are set again. Every rank
   // must set the same values. Rates that were set are stored in a checkpoint with the optimizer's
   // state; otherwise LoadCheckpoint keeps the rates of the configuration. Throws if the
   // configuration has a scheduler, because a scheduler sets the rates in each step, and for a value
   // that is negative or not finite.
   void SetLearningRate(double lr);
+  // Sets each learning rate to its own value, in the order of GetLearningRates(), like
+  // SetLearningRate.
   void SetLearningRates(const std::vector<double>& lrs);
 
   // Returns the object for recipes with parallel.staleness (trainer/parallel/stale_training.h);

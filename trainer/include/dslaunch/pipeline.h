@@ -221,9 +221,8 @@ class PipelineEngine {
   bool is_last_stage() const;
   int stage() const;
   int num_stages() const;
-  // Returns this rank's index among the replicas of its stage, and the number of those replicas.
-  int replica() const;
-  int num_replicas() const;
+  int replica() const;       // returns this rank's index among the replicas of its stage
+  int num_replicas() const;  // returns the number of replicas of each stage
   const ProcessGroup& replicas() const;  // returns the group of the ranks that train this stage
 
   // Returns the module of this rank's stage, whose parameters have their names in the whole model.

@@ -111,9 +111,9 @@ class ProcessGroup {
   // Takes a tensor [world_size, ...] on each rank, with one part per rank. Returns the reduction
   // [...] of all ranks' parts for this rank.
   at::Tensor ReduceScatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
-  // Sends a tensor to, or receives it from, another rank. Messages between two ranks arrive in
-  // order.
+  // Sends a tensor to another rank. Messages between two ranks arrive in the order of the calls.
   void Send(const at::Tensor& tensor, int to) const;
+  // Receives a tensor from another rank into `tensor`, which must have the sent shape and dtype.
   void Recv(at::Tensor& tensor, int from) const;
   void Barrier() const;
 

@@ -39,8 +39,8 @@ class AdaptableLinear : public DividedModule {
       : in_(in), out_(out), division_(std::move(division)) {}
 
   // Returns y + scale * B A dropout(x), or y without an adapter. x is [..., in], and y is the
-  // layer's own result for x, [..., out]; in a region both are this rank's parts. If the inputs are
-  // divided, y and the result are this rank's summands, before LeaveRegion.
+  // layer's own result for x, [..., out]. In a divided layer both are this rank's parts. If the
+  // inputs are divided, y and the result are this rank's summands, which LeaveRegion adds up later.
   at::Tensor Adapted(const at::Tensor& y, const at::Tensor& x) const;
   bool has_adapter() const { return a_.defined(); }
   const LinearDivision& division() const { return division_; }

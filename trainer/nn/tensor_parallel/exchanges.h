@@ -45,8 +45,9 @@ at::Tensor LeaveRegionAndAdd(const at::Tensor& x, const at::Tensor& bias,
 // Precondition: `holders` divides tensor.parts.
 at::Tensor SumHoldersGradients(const at::Tensor& part, int holders, const TensorParallel& tensor);
 
-// Returns the elementwise sum or maximum of x over the ranks, as a new tensor. Not differentiable.
+// Returns the elementwise sum of x over the ranks, as a new tensor. Not differentiable.
 at::Tensor SumOverParts(const at::Tensor& x, const TensorParallel& tensor);
+// Returns the elementwise maximum of x over the ranks, as a new tensor. Not differentiable.
 at::Tensor MaxOverParts(const at::Tensor& x, const TensorParallel& tensor);
 
 // Returns the tensors of all ranks, [..., n], joined along the last dimension: [..., parts * n].

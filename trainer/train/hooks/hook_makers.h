@@ -43,10 +43,11 @@ std::unique_ptr<TrainHook> MakeEndReportHook();
 // kInternal if they differ.
 std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe);
 
-// Make the hooks of parallel.staleness on servers. The hook of MakeMeetHook makes the ranks wait
-// for each other before weights are saved or evaluated; the hook of MakeGoOnHook makes them
-// continue. Call the first before the hooks that save or evaluate, and the second after them.
+// Makes the hook of parallel.staleness on servers that makes the ranks wait for each other before
+// weights are saved or evaluated. It must precede the hooks that save or evaluate.
 std::unique_ptr<TrainHook> MakeMeetHook();
+// Makes the hook of parallel.staleness on servers that lets the ranks continue after MakeMeetHook's
+// hook. It must follow the hooks that save or evaluate.
 std::unique_ptr<TrainHook> MakeGoOnHook();
 
 // Makes the hook of run.memory_checkpoint, which copies the state into the node's memory between
