@@ -201,8 +201,8 @@ std::string PathOf(const Checkpoint& checkpoint, const FileRecord& record);
 // Returns the message for a file whose bytes differ from its recorded checksum.
 std::string WrongChecksum(const Checkpoint& checkpoint, const FileRecord& record);
 
-// Returns the CRC-32 of the bytes [begin, end) of a file. Throws kBadInput if the file's size
-// differs from its record, and the errors of SumPart.
+// Returns the CRC-32 of the bytes [begin, end) of a file. Throws kBadInput if the file is missing
+// or its size differs from its record, and kIo if it cannot be read.
 uint32_t CheckedPartSum(const Checkpoint& checkpoint, const FileRecord& record, uint64_t begin,
                         uint64_t end);
 

@@ -15,7 +15,7 @@ struct ListedCheckpoint {
   bool latest = false;  // true if the file `latest` names this checkpoint
   Manifest manifest;    // empty if the manifest cannot be read
   std::string program = "dslaunch";
-  // Set only for checkpoints of other programs; see ForeignCheckpoint.
+  // The members of ForeignCheckpoint with the same names; empty for checkpoints of dslaunch.
   std::map<std::string, std::string> aliases = {};
   std::vector<std::string> notes = {};
   std::vector<std::string> missing = {};

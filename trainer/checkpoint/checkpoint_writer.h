@@ -40,8 +40,8 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Saves a checkpoint, after waiting for a background save. See CheckpointFolder::Settle for
-  // `keep`. Collective.
+  // Saves a checkpoint, after waiting for a background save. Then removes old checkpoints of the
+  // run, except the last `keep` that are known to be whole (CheckpointFolder::Settle). Collective.
   void Save(const CheckpointContent& content, const std::string& tag, int64_t keep);
   // Saves like Save, but returns once the content is copied; a thread writes the copy. The thread
   // waits for other ranks only through the store, so the caller may use collectives meanwhile.

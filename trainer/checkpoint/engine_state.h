@@ -55,7 +55,8 @@ struct SkippedTensors {
 };
 
 // Restores the engine to the checkpoint's state. The generator is restored only if the number of
-// ranks is the same. Throws the errors of LoadState. Collective.
+// ranks is the same. Throws kBadInput on every rank, naming the tensor, if the tensors of the
+// engine and the checkpoint do not match; the state is then partly restored. Collective.
 SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
                             EngineCore& engine);
 

@@ -15,7 +15,8 @@ namespace dslaunch {
 inline constexpr int64_t kBlockElements = int64_t{4} << 20;
 
 // Returns the elements [start, stop) of a tensor of the checkpoint in one dimension, rounded to
-// `dtype`. Throws the errors of StoredTensors::Fill.
+// `dtype`. Throws kBadInput, naming the tensor, if its numbers cannot be rounded to `dtype`, and
+// kIo if a file cannot be read.
 at::Tensor ReadBlock(StoredTensors& stored, const TensorRecord& tensor, at::ScalarType dtype,
                      int64_t start, int64_t stop);
 

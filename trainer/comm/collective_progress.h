@@ -39,7 +39,8 @@ CollectiveProgress ParseProgress(const std::string& text);
 // however slow the network is.
 std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places);
 
-// Returns an error message that lists the wait of each rank. See ByRank for `names`.
+// Returns an error message that lists the wait of each rank. `names` has the numbers of the ranks;
+// empty if these equal the indices in `places`.
 std::string DescribeStuck(const std::vector<CollectiveProgress>& places,
                           const std::vector<size_t>& names = {});
 

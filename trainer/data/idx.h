@@ -22,7 +22,8 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims);
 
 // Reads the training or the test images of a folder with the names of MNIST's files:
 // {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. The images have one
-// channel. Throws the errors of ReadIdx.
+// channel. Throws TrainError, naming the file: kBadInput for invalid contents, kIo if a file cannot
+// be read.
 LabeledImages ReadIdxImages(const std::string& folder, Split split, int64_t num_classes);
 
 }  // namespace dslaunch

@@ -44,7 +44,8 @@ class EngineBatch {
   void End();
 
   // Adds up the gradients of tied parameters, clips them by the norm over all stages, updates the
-  // weights and clears the gradients. Throws the exceptions of EngineCore::Step. Collective over
+  // weights and clears the gradients. Throws TrainError kBadInput if a parameter got no gradient,
+  // or if gradients are not finite and the configuration does not skip such steps. Collective over
   // all ranks of the job.
   void Step();
 

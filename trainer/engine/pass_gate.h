@@ -21,7 +21,8 @@ class PassGate {
  public:
   PassGate(EngineParts& engine, Passes passes) : engine_(engine), passes_(passes) {}
 
-  // The functions up to EndNoSync are for Passes::kMicroBatches; see EngineCore and NoSyncScope.
+  // The functions up to EndNoSync are for Passes::kMicroBatches. EngineCore, whose functions have
+  // the same names, and NoSyncScope call them.
   void BeforeForward();
   void AfterForward();
   void AbandonForward();
@@ -31,7 +32,7 @@ class PassGate {
   void BeginNoSync();
   void EndNoSync() { --no_sync_scopes_; }
 
-  // The next three functions are for Passes::kBatches; see EngineBatch.
+  // The next three functions are for Passes::kBatches. EngineBatch calls them.
   void BeginBatch(bool trains);
   at::Tensor Root(const at::Tensor& loss);
   void StepBatch();

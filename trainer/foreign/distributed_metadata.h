@@ -51,7 +51,7 @@ inline constexpr size_t kMaxDistributedMetadataBytes = size_t{256} << 20;
 // Parses a file that is not trusted. `source` names the file in errors. Throws kBadInput for a
 // damaged file, for names that are not plain names in the folder, for archives that overlap in one
 // file or end beyond 2^63 bytes, for blocks without an archive, and for archives that were
-// transformed (compressed). Does not check whether blocks cover their tensor; see SlicesOf.
+// transformed (compressed). Does not check whether blocks cover their tensor; SlicesOf checks this.
 DistributedMetadata ParseDistributedMetadata(std::string_view bytes, const std::string& source);
 
 }  // namespace dslaunch

@@ -21,8 +21,8 @@ using ReadElements =
 // "model" and "optimizer". The checkpoint has no settings of the optimizer (param_groups), so a
 // program that asks for them must load with DefaultLoadPlanner(allow_partial_load=True). Other
 // state, such as that of random numbers, is not written. Calls `progress` with the bytes of tensors
-// written so far and the bytes of all tensors. Holds 64 MiB of a tensor at a time. Throws kIo, and
-// the errors of `read`.
+// written so far and the bytes of all tensors. Holds 64 MiB of a tensor at a time. Throws kIo if a
+// file cannot be written, and passes on the exceptions of `read`.
 void WriteDistributed(const Manifest& manifest, const ReadElements& read, const std::string& out,
                       const std::function<void(uint64_t done, uint64_t all)>& progress);
 

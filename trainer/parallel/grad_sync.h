@@ -84,8 +84,11 @@ class GradSync {
   virtual std::vector<at::Tensor> Gradients() = 0;
   virtual void Clear() = 0;  // ends the step; called on all ranks
 
-  // Drops gradients, or ends an open pass; see the functions of the same names in ModelStates.
+  // Drops the gradients of this step so far. Does not end an open pass. Precondition: no backward
+  // pass is running.
   virtual void DropGradients() = 0;
+  // Ends the open pass, even during a backward pass, and drops the gradients of this step. See
+  // ModelStates::GiveUp for gradients that have already been sent.
   virtual void GiveUp() = 0;
 
   // Returns the peak size of the accumulated gradients in bytes.

@@ -11,8 +11,8 @@
 namespace dslaunch {
 
 // Returns an engine for `parts`, the stage of this rank (ranks->place().stage). Stores the cut of
-// `parts` in `ranks`. See PipelineModule for `loss`. Collective. Throws the exceptions of
-// EngineCore.
+// `parts` in `ranks`. `loss` is null to use CrossEntropy of the first output and the first target.
+// Collective. Throws the exceptions of EngineCore's constructor.
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
                                   std::shared_ptr<MeshGroups> ranks);
 

@@ -37,19 +37,20 @@ struct StageParts {
 };
 
 // Builds only the layers of `stage`. For the partitions "parameters" and "best" all layers are
-// constructed once without memory, one at a time, to count their parameters. Layer i draws its
+// constructed once without allocating memory, one at a time, to count their parameters. Layer i
+// draws its
 // initial values from a generator seeded by the default generator's seed and i, or by 1234 + i
 // (config.seed_layers), so the values are equal for every cut. The default generator is not
 // changed. `config` has the stages and the partition of `module`. `costs` has LayerInfo::cost of
-// each layer, equal on all ranks; only partition "profile" needs it. Throws the exceptions of
-// CutLayers.
+// each layer, equal on all ranks; only partition "profile" needs it. Throws TrainError kBadInput if
+// the layers cannot be divided into the stages.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& costs = {});
 
 // Returns the part of `model` that `stage` needs. `model` was constructed under `deferred`. Tensors
 // that this stage does not read are not in the result's module and never get memory. The result
 // keeps `model` alive, because its layers refer to the model. Throws TrainError kBadInput if
-// Model::Layers is empty or omits a parameter. Also throws the exceptions of CutLayers.
+// Model::Layers is empty or omits a parameter, or if the layers cannot be divided into the stages.
 StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                     const PipelineConfig& config, int stage, const std::vector<double>& costs = {});
 

@@ -20,7 +20,8 @@ std::string StageLayerText(int stage, size_t index, const std::string& type);
 class StageCut {
  public:
   // Cuts the layers. `costs` has LayerInfo::cost of each layer, or is empty; only partition
-  // "profile" needs it. Throws the exceptions of CutLayers.
+  // "profile" needs it. Throws TrainError kBadInput if the layers cannot be divided into that many
+  // parts or `partition` is unknown.
   StageCut(std::vector<LayerInfo> layers, const std::vector<double>& costs, int64_t stages,
            int64_t virtual_stages, const std::string& partition);
 

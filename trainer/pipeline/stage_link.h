@@ -50,7 +50,7 @@ class StageLink {
   // Creates the link of this rank. `name_of` returns the name of a rank of `world` in messages,
   // such as "stage 1 (rank 3)". Collective over `world` on devices.
   StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
-  // Does not wait for unsent messages; see Drain.
+  // Does not wait for unsent messages; call Drain before if they must arrive.
   ~StageLink();
 
   // Connects to `peers`, which must also connect to this rank. Without this call two ranks connect

@@ -44,9 +44,9 @@ void CheckSameOptimizer(const ResumeSource& source, const EngineCore& engine,
                         const std::string& way_out);
 
 // Loads the source into the engine. Matches its names with the model's names (match_names.h), and
-// adds a note about removed parts of names to `notes`, on every rank. Throws the errors of
-// RestoreState. Throws kBadInput, naming the tensors, if the model and the checkpoint do not have
-// the same tensors; if `options.strict` is false, such tensors are skipped and returned instead.
+// adds a note about removed parts of names to `notes`, on every rank. Throws kBadInput on every
+// rank, naming the tensors, if the model and the checkpoint do not have the same tensors; if
+// `options.strict` is false, tensors that only one of them has are skipped and returned instead.
 // Collective.
 SkippedTensors LoadSource(ResumeSource source, const WeightNames& names,
                           const RestoreOptions& options, EngineCore& engine,

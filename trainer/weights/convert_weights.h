@@ -28,8 +28,8 @@ struct ConvertedWeights {
 ConvertedWeights PlanWeights(const Checkpoint& checkpoint, std::optional<at::ScalarType> dtype);
 
 // Reads the tensors in blocks and writes them with WriteWeights. Calls `on_written`, unless it is
-// empty, with the number of bytes of each block. Throws the errors of WriteWeights and
-// StoredTensors.
+// empty, with the number of bytes of each block. Throws kBadInput if another process is writing to
+// the folder or the checkpoint is damaged, and kIo if a file cannot be read or written.
 void ConvertWeights(const Checkpoint& checkpoint, const ConvertedWeights& weights,
                     const WeightOutput& output,
                     const std::function<void(uint64_t bytes)>& on_written);

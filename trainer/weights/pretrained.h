@@ -44,7 +44,8 @@ struct ExportedTensor {
 // not exist, and replaces existing files. Calls whole(i) once for each of `tensors`, in order, to
 // get the tensor's values on any device. Only one tensor is in memory at a time. Without `config`,
 // no config.json is written. transformers' from_pretrained can read the folder if the family is
-// InTransformers. Throws the errors of WriteWeights.
+// InTransformers. Throws kBadInput if another process is writing to the folder, and kIo if a file
+// cannot be written.
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder);

@@ -28,8 +28,8 @@ namespace dslaunch {
 // then fail too. Ranks are ranks of the group, but error texts use ranks of the job. Thread-safe.
 class LinkEngine {
  public:
-  // Called once per message, on the engine's thread, when the message is done. `error` is null on
-  // success.
+  // Called once per message, on the engine's thread, when the message is complete or has failed.
+  // `error` is null on success.
   using Done = std::function<void(std::exception_ptr error)>;
   // Requests a connection to a peer and then calls AdoptDialed or Fail. If the dialer throws, later
   // messages to the peer fail with that error. Called on the thread that calls Send.

@@ -27,7 +27,7 @@ struct LinkTransfer {
 };
 
 // Begins to send or receive a message, as `message.way` says. `done` is called once, on the
-// engine's thread, when the message is done.
+// engine's thread, when the message is complete (with null) or has failed (with the error).
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);
 

@@ -59,7 +59,7 @@ class JsonObject {
   // Returns a string that is one of `words`. With kAny, `words` and the result are in lower case.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words,
                                   WordCase words_case = WordCase::kExact);
-  // Returns a section. See ExplainLastKey for `meaning`.
+  // Returns a section. `meaning` is the description of the key for docs/reference.
   std::optional<JsonObject> Object(const char* key, const char* meaning = "");
   // Returns a view of `json` with this object's path in messages. `json` must outlive the view.
   JsonObject Over(const nlohmann::json& json) const { return JsonObject(json, source_, path_); }

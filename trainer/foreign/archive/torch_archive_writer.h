@@ -26,7 +26,8 @@ class ArchivedObject : public PickleWriter {
 };
 
 // Writes an archive at the end of `file`, which must outlive this object. Accepts tensors in blocks
-// of any size, so that no tensor has to be in memory as a whole. Throws the errors of NewFile.
+// of any size, so that no tensor has to be in memory as a whole. Throws TrainError kIo, naming the
+// file, if it cannot be written.
 class TorchArchiveWriter {
  public:
   // Writes everything except the tensors. `name` is the name of the folder inside the archive;

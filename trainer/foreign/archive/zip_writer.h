@@ -12,7 +12,8 @@ namespace dslaunch {
 
 // Writes one zip at the end of a file, member by member, without seeking back. The content of each
 // member begins at a multiple of 64 bytes from the beginning of the zip. Writes zip64 if numbers
-// need it. Throws the errors of NewFile. The file must outlive this object.
+// need it. Throws TrainError kIo, naming the file, if it cannot be written. The file must outlive
+// this object.
 class ZipWriter {
  public:
   explicit ZipWriter(NewFile& file) : file_(file) {}

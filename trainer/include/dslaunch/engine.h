@@ -278,12 +278,13 @@ class EngineCore : public EngineTensors {
   // input unchanged.
   at::Tensor ToModelDtype(const at::Tensor& input) const;
 
-  // Begins or ends a forward pass of the model. In evaluation mode or without gradients, these
-  // calls do not affect the training pass. Such a forward pass may therefore run anywhere, even
-  // inside another forward pass, or between a forward pass and its Backward. At ZeRO stage 3,
+  // Begins a forward pass of the model. In evaluation mode or without gradients, BeforeForward and
+  // AfterForward do not affect the training pass. Such a forward pass may therefore run anywhere,
+  // even inside another forward pass, or between a forward pass and its Backward. At ZeRO stage 3,
   // forward and backward passes must run on the thread that constructed this object. Throws if a
   // parameter that was frozen at construction requires a gradient now.
   void BeforeForward();
+  // Ends the forward pass that BeforeForward began. `outputs` are the tensors that it returned.
   void AfterForward(const std::vector<at::Tensor>& outputs);
   // Ends a forward pass that threw, in place of AfterForward, if the exception is caught. Gradients
   // of earlier micro-batches are kept; the micro-batch may be skipped or repeated. Throws
@@ -419,7 +420,8 @@ class [[nodiscard]] NoSyncScope {
 // must construct and destroy it with the same parameters, before the engine is destroyed.
 class GatheredParameters {
  public:
-  // Rank `modifier_rank` may change the values; the destructor sends them to all ranks and updates
+  // Gathers `parameters`. Rank `modifier_rank` may change the values; the destructor sends them to
+  // all ranks and updates
   // the master weights. Without `modifier_rank`, changes are lost or differ between ranks. In a
   // pipeline, `modifier_rank` is a rank of this stage's replicas, and tied weights must be changed
   // identically in all stages that share them. With tensor parallelism it is a rank among the ranks
@@ -526,7 +528,7 @@ class Engine {
   void ZeroGrad() { core_.ZeroGrad(); }
   bool Step() { return core_.Step(); }
 
-  // Saves or loads a checkpoint; see EngineCore for the contracts.
+  // Saves a checkpoint (EngineCore::SaveCheckpoint).
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const {
     core_.SaveCheckpoint(dir, tag, client_state);

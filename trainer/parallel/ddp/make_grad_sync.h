@@ -7,8 +7,9 @@
 
 namespace dslaunch {
 
-// Returns the GradSync for the trained `parameters`. Throws like CheckSameModel. `group` must
-// outlive the result.
+// Returns the GradSync for the trained `parameters`. Throws TrainError kBadInput on every rank if
+// the ranks' models differ, or if there are no trained parameters and options.batches is false.
+// `group` must outlive the result.
 //
 // Uses c10d::Reducer if gradients accumulate in the parameters' dtype and a pass has a single
 // backward pass, because c10d::Reducer reduces the gradients of only one backward pass. Otherwise

@@ -27,7 +27,7 @@ struct GatherAction {
 };
 
 // Decides how long a unit, which is a group of parameters that is gathered as a whole, stays live.
-// A unit is live while this rank holds all of its values. In a pass, from Begin to End:
+// A unit is live from its gather to its release. In a pass, from Begin to End:
 // - At most max_live_parameters elements are live, except for the needs of one operation.
 // - Each pass is expected to read the same units in the same order as the previous pass of its kind
 //   (training or inference). A unit is then released as soon as an operation has run, if more than
@@ -51,7 +51,8 @@ class GatherSchedule {
   void AddUnit(int64_t elements, bool stays);
 
   // Begins a pass: training if `trains`, otherwise inference. The two kinds of passes have separate
-  // expected orders. Outside of passes there are no limits, and no unit is gathered ahead.
+  // expected orders. Outside of passes there are no limits, and no unit is gathered ahead or
+  // released.
   void Begin(bool trains);
   // Ends the pass. Does nothing outside of a pass.
   void End();

@@ -48,8 +48,8 @@ class GatheredUnit {
 
   // Returns the unit that has this storage, or null.
   static GatheredUnit* Of(c10::StorageImpl& storage) {
-    // A storage of a model that was constructed without memory fails the checks, so they are
-    // skipped.
+    // The storage of a deferred tensor has no allocated memory and would fail the checks, so they
+    // are skipped.
     const c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
     if (data.get_deleter() != &KeepMemory) return nullptr;
     return static_cast<GatheredUnit*>(data.get_context());
