@@ -1,4 +1,5 @@
-// Models the cost of exchanges between ranks, by fitting measurements, and predicts it. Pure.
+// Fits a cost model to measurements of exchanges between ranks, and predicts their durations. Pure
+// functions.
 #pragma once
 
 #include <cstdint>

@@ -72,9 +72,10 @@ std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
 // Returns the tag of a checkpoint after `step`, such as "step_000120".
 std::string TagOf(int64_t step);
 
-// Returns the suffix that makes a run's tags differ from the tags of other runs: "", or "-" and the
-// first characters of `run_id`. `resumed` is the checkpoint from which the run continues; null if
-// the run starts. Pure function.
+// Returns the suffix that makes a run's tags differ from the tags of other runs in `whole`: "-" and
+// the first characters of `run_id` if another run has saved a later step under a tag without a
+// suffix, or if the tag of `resumed` has this suffix; otherwise "". `resumed` is the checkpoint
+// from which the run continues; null if the run starts. Pure function.
 std::string TagSuffix(const std::vector<Checkpoint>& whole, const std::string& run_id,
                       const Checkpoint* resumed);
 
@@ -164,8 +165,8 @@ class CheckpointFolder {
       const std::vector<Checkpoint>& candidates, std::vector<std::string> skipped,
       const std::string& verb, const Judge& judge,
       const std::function<ResumeDecision(const std::vector<std::string>& skipped)>& without);
-  // Restores the tag of `name` and returns true if `name` is a replaced checkpoint whose tag is
-  // unused.
+  // Restores the tag of the folder `name` and returns true if it is a replaced checkpoint whose tag
+  // is unused. Otherwise does nothing and returns false.
   bool PutBack(const std::string& name) const;
   void Publish(const std::string& begun, const std::string& tag) const;
   void WriteLatest(const std::string& tag) const;

@@ -38,10 +38,12 @@ class Copies {
   // Protects the copy `id`, so that the next Begin() does not overwrite it.
   void Keep(const CopyId& id);
 
-  // Implement the functions of the same names of MemoryCheckpoint (dslaunch/memory_checkpoint.h).
-  // Begin() throws TrainError if the memory cannot be allocated. Precondition of Commit(): Begin()
-  // was called since the last Commit().
+  // Begins a copy in the slot without the protected copy, and returns its `bytes` bytes, which the
+  // caller fills before Commit(). The older copy in the slot is lost now. Throws TrainError if the
+  // memory cannot be allocated.
   std::span<std::byte> Begin(size_t bytes);
+  // Completes the copy that Begin() began, as the state after `step`, and protects it.
+  // Precondition: Begin() was called since the last Commit().
   void Commit(int64_t step);
 
   // Records a completed step in the first page of the first slot.

@@ -20,7 +20,8 @@ std::unique_ptr<Optimizer> MakeOneBitOptimizer(const Optimizer::Inputs& inputs,
 struct ZeroOneIntervals {
   int64_t variance = 1;  // number of steps between two updates of the variance
   int64_t exchange = 1;  // number of steps between two exchanges after the variance is frozen
-  // Counts since the respective interval was last doubled.
+  // Number of variance updates since `variance` was last doubled, and number of steps since
+  // `exchange` was last doubled.
   int64_t variance_updates = 0, exchange_steps = 0;
 };
 

@@ -137,7 +137,7 @@ class Optimizer {
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
   // Returns the number that the kernel gets for update number `update`.
   virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
-  // Notifies the optimizer that SetUpdates was called.
+  // Called at the end of SetUpdates.
   virtual void Resumed() {}
   // Takes this rank's part in the collective operations of an update of a group of which only other
   // ranks have parts.

@@ -15,7 +15,7 @@
 
 namespace dslaunch {
 
-// Returns the key in the job's store under which rank `job_rank` publishes its place
+// Returns the key in the job's store under which rank `job_rank` publishes its node and endpoints
 // (RankPlace::ToText).
 std::string PlaceKey(size_t job_rank);
 

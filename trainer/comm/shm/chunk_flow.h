@@ -11,9 +11,10 @@
 
 namespace dslaunch {
 
-// Runs a rank's collectives, one after the other, in the order in which all ranks call them. A slot
-// is filled again after every rank has read its content, so a rank may begin a collective while
-// other ranks are still running the previous collective. Never waits. Not thread-safe.
+// Runs a rank's collectives, one after the other, in the order in which all ranks call them. A
+// slot, which is shared memory for one chunk of a rank (layout.h), is filled again after every rank
+// has read its content. A rank may therefore begin a collective while other ranks are still running
+// the previous collective. Never waits. Not thread-safe.
 class ChunkFlow {
  public:
   // Creates the state of `rank`. `names` has, by rank, the number of each rank in error texts.

@@ -103,8 +103,8 @@ struct LoadedCheckpoint {
   // One line that names the loaded checkpoint and the damaged checkpoints that were skipped.
   std::string reason;
   ClientState client_state;
-  // Names of parameters and buffers that only the model has, and names that only the checkpoint
-  // has. Sorted, and the same on all ranks. Empty if load_module_strict is true.
+  // Sorted names of parameters and buffers that only the model has (missing_keys) or only the
+  // checkpoint has (unexpected_keys), the same on all ranks. Empty if load_module_strict is true.
   std::vector<std::string> missing_keys, unexpected_keys;
   // EngineCore::micro_steps() when the checkpoint was saved. A partly accumulated step restarts at
   // its first micro-batch, because a checkpoint contains no gradients.
@@ -192,18 +192,20 @@ class EngineTensors : public EngineReadings {
   // device in the shape of the whole parameter, even if tensor parallelism cuts it. Their dtype is
   // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, in any dtype.
   //
-  // Gets or sets the fp32 master weight, or the parameter itself if there is no master weight. Set
-  // changes both.
+  // Returns the fp32 master weight, or the parameter itself if there is no master weight.
   at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
+  // Sets the parameter and, if there is one, its fp32 master weight.
   void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  // Gets or sets the gradient averaged over the ranks, without the loss scale, before clipping. The
-  // gradient is zeros if the parameter has none. Throws unless called between the last Backward of
-  // a step and its Step.
+  // Returns the gradient averaged over the ranks, without the loss scale, before clipping; zeros if
+  // the parameter has no gradient. Throws unless called between the last Backward of a step and its
+  // Step.
   at::Tensor GetFullGradient(const at::Tensor& parameter) const;
+  // Sets the gradient that GetFullGradient returns. Throws under the same condition.
   void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
-  // Gets or sets the optimizer state that PyTorch names `key`, for example "exp_avg". Throws if the
+  // Returns the optimizer state that PyTorch names `key`, for example "exp_avg". Throws if the
   // optimizer does not keep this state.
   at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
+  // Sets the optimizer state that GetFullOptimizerState returns. Throws under the same condition.
   void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                              const std::string& key);
 
@@ -324,11 +326,11 @@ class EngineCore : public EngineTensors {
 
   // Ends a micro-batch. On the last micro-batch of a step it clips the gradients, updates the
   // weights, clears the gradients and returns true; otherwise it returns false. Throws without a
-  // preceding Backward; if a parameter got no gradient and
-  // zero_optimization.ignore_unused_parameters is false (the message names it); and if gradients
-  // are not finite in fp32 or at the minimum loss scale (the message names the step, the parameter
-  // and, if a loss was not finite, the rank). The step's gradients are then dropped, and the step
-  // starts over.
+  // preceding Backward. Throws, naming the parameter, if a parameter got no gradient and
+  // zero_optimization.ignore_unused_parameters is false. Throws if gradients are not finite in fp32
+  // or at the minimum loss scale; the message names the step, the parameter and, if a loss was not
+  // finite, the rank. After an exception the step's gradients are dropped, and the step starts
+  // over.
   bool Step();
 
   void SetTrain(bool on);

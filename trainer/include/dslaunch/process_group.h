@@ -98,12 +98,11 @@ class ProcessGroup {
   // exchanges tensors through c10d_group() directly.
   DesyncDetector& desync_detector() const { return *desync_detector_; }
 
-  // Reduces a tensor over all ranks. Reductions support float, double, half, bfloat16, uint8, int8,
-  // int32 and int64; kAverage supports only the first four. The other collectives support any
-  // dtype.
+  // Reductions support float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage
+  // supports only the first four. The other collectives support any dtype.
 
-  void AllReduce(at::Tensor& tensor,
-                 ReduceOp op = ReduceOp::kSum) const;  // the result replaces `tensor`
+  // Replaces `tensor` by its reduction over all ranks.
+  void AllReduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   // Replaces `tensor` by the tensor of rank `root`.
   void Broadcast(at::Tensor& tensor, int root) const;
   // Gathers tensors of shape [...] from all ranks; returns [world_size, ...] on every rank.

@@ -91,8 +91,9 @@ class ParameterGatherer final : private UnitGatherer {
   // Makes these units whole and writable until Reshard is called as often. Collective. Throws
   // TrainError kBadInput unless called in the constructor's thread.
   void Unshard(const std::vector<size_t>& units);
-  // Frees the units if no other call of Unshard holds them. If `keep`, first copies this rank's
-  // part of the written values into the shard. Collective, with the errors of Unshard.
+  // Undoes one Unshard of these units, and frees each unit that no other Unshard holds. If `keep`,
+  // first copies this rank's part of the written values into the shard; otherwise written values
+  // are lost. Throws c10::Error if a unit is not held. Called on every rank.
   void Reshard(const std::vector<size_t>& units, bool keep);
 
   // Requests the other ranks' parts of these units, which must be units that stay, in this order.
