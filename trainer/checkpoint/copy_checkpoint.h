@@ -13,9 +13,9 @@ struct CopyOptions {
   // Text that identifies the source. A copy with the same `work` continues an interrupted copy.
   std::string work;
   bool force = false;  // true to replace a checkpoint with the same tag
-  // Called with the number of bytes that were written just now (on_written), or that an interrupted
-  // copy had already written (on_kept). May be null.
+  // Called with the number of bytes that were written just now. May be null.
   std::function<void(uint64_t bytes)> on_written = {};
+  // Called with the number of bytes that an interrupted copy had already written. May be null.
   std::function<void(uint64_t bytes)> on_kept = {};
 };
 

@@ -124,16 +124,17 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
                          const JsonObject& object);
 
-// Reads an engine configuration: the first function reads a section of a recipe, whose keys are
-// named with the object's path; the second reads the text of a file, which `source` names. `ranks`
-// is the world size; 0 if nothing is trained, so that batch sizes need not match it. A schedule
-// whose total_num_steps is "auto" is completed by FitToRun. A configuration without an optimizer
-// gets `program_optimizer`, if there is one, or `optimizer_json`, a section "optimizer" as text
-// (empty if there is none). Throws TrainError kBadInput, naming the key, also if the key
-// contradicts `program`.
+// Reads an engine configuration from a section of a recipe. `ranks` is the world size; 0 if nothing
+// is trained, so that batch sizes need not match it. A schedule whose total_num_steps is "auto" is
+// completed later by FitToRun. A configuration without an optimizer gets `program_optimizer`, if
+// there is one. Throws TrainError kBadInput, naming the key with the object's path, if a value is
+// not valid or contradicts `program`.
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {},
                                const ProgramLayout& program = {});
+// Reads an engine configuration from the text of a file, which `source` names in messages. A
+// configuration without an optimizer gets `optimizer_json`, a section "optimizer" as text; empty if
+// there is none. Otherwise like the overload above.
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
                                int64_t ranks, const std::string& optimizer_json = "",
                                const ProgramLayout& program = {});

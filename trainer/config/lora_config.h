@@ -35,8 +35,9 @@ struct LoraConfig {
   bool Adapts(std::string_view module) const;
 };
 
-// Returns the name of an adapter's tensor for a layer, as in PEFT's files but without their prefix.
+// Returns the name of matrix A of the layer's adapter, as in PEFT's files but without their prefix.
 std::string NameOfLoraA(std::string_view module);
+// Returns the name of matrix B of the layer's adapter, in the same form.
 std::string NameOfLoraB(std::string_view module);
 // Returns whether `name` has the form of a name that NameOfLoraA or NameOfLoraB returns.
 bool IsAdapterTensor(std::string_view name);

@@ -55,14 +55,15 @@ struct OptimizerConfig {
   // Number of updates with whole gradients, after which the variance is fixed; for OneBitAdam and
   // OneBitLamb.
   int64_t freeze_step = 100000;
-  // Settings of ZeroOneAdam: the number of updates after which the variance is fixed, and the
-  // number of variance updates after which the interval between them doubles. local_step_scaler is
-  // the number of steps after which the interval between two exchanges doubles, and
-  // local_step_clipper is the maximum of that interval.
+  // Settings of ZeroOneAdam. var_freeze_step is the number of updates after which the variance is
+  // fixed. var_update_scaler is the number of variance updates after which the interval between
+  // them doubles.
   int64_t var_freeze_step = 100000, var_update_scaler = 16;
+  // Settings of ZeroOneAdam. local_step_scaler is the number of steps after which the interval
+  // between two exchanges doubles, and local_step_clipper is the maximum of that interval.
   int64_t local_step_scaler = 32678, local_step_clipper = 16;
-  // Settings of OneBitLamb: the decay of the average trust ratio, and bounds of the factor by which
-  // the trust ratio is scaled later.
+  // Settings of OneBitLamb. coeff_beta is the decay of the average trust ratio; the others bound
+  // the factor by which the trust ratio is scaled later.
   double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
   std::vector<ParameterGroupConfig> groups;
 

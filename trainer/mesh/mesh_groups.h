@@ -48,8 +48,9 @@ class MeshGroups {
   // Returns the group of the ranks that share this rank's layers, in the order of MeshPlace::part;
   // null without tensor parallelism.
   const ProcessGroup* tensor() const { return tensor_; }
-  // Returns the groups for cut().tied or cut().tied_buffers, in the same order.
+  // Returns the groups for the parameters cut().tied, in the same order.
   const std::vector<TiedGroup>& tied() const { return tied_; }
+  // Returns the groups for the buffers cut().tied_buffers, in the same order.
   const std::vector<TiedGroup>& tied_buffers() const { return tied_buffers_; }
 
   // Returns ModelCut::Counts for the tensor `name` on this rank.

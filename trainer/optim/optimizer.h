@@ -64,20 +64,24 @@ class Optimizer {
   // May modify `gradients`. For a replayable optimizer, `skip` may be an fp32 scalar on the
   // parameters' device; if its value is 1, the update is not made.
   void Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
-  // Performs a Step in pieces, with the same bits. Call BeginStep, then StepParts for all parts in
-  // order, then EndStep. StepParts updates the parts from `first`, one for each gradient. If
-  // takes_pieces() is false, because the optimizer reads several parts at once, all parts must be
-  // one piece.
+  // Begins a Step that is performed in pieces and gives the same bits. Call StepParts for all parts
+  // in order, then EndStep.
   void BeginStep(const at::Tensor& skip = {});
+  // Updates the parts from index `first` on, one for each of `gradients`.
   void StepParts(size_t first, const std::vector<at::Tensor>& gradients);
+  // Ends the step that BeginStep began.
   void EndStep();
+  // Returns whether StepParts may be called several times in a step. False if the optimizer reads
+  // several parts at once; one call must then have the gradients of all parts.
   virtual bool takes_pieces() const { return false; }
 
   // Makes Adam or AdamW keep everything that changes between updates in memory on the parameters'
-  // device, so that a recorded Step can be replayed. Prepare, which must precede each update,
-  // writes the learning rate to that memory. Step increments the update number in that memory.
+  // device, so that a recorded Step can be replayed. Step then increments the update number in that
+  // memory.
   void MakeReplayable();
+  // Returns whether MakeReplayable was called.
   bool replayable() const { return replayable_; }
+  // Writes the learning rate to the memory of a replayable optimizer. Call it before each update.
   void Prepare();
   // Counts an update that replayed a recorded Step.
   void Replayed();
@@ -97,12 +101,15 @@ class Optimizer {
   // Returns the names that a State may have.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
-  // Gives access to the whole state, which consists of States() and two numbers: the updates made,
-  // and the updates that the schedule has counted. The numbers are equal unless SetUpdates set
-  // different values.
+  // Returns the state tensors of all parts. With updates() and scheduled_updates() they are the
+  // whole state.
   std::vector<State> States() const;
+  // Returns the number of updates made.
   int64_t updates() const { return updates_; }
+  // Returns the number of updates that the schedule has counted, which equals updates() unless
+  // SetUpdates set different values.
   int64_t scheduled_updates() const { return scheduled_updates_; }
+  // Sets both numbers, to continue a saved run.
   void SetUpdates(int64_t updates, int64_t scheduled_updates);
 
   // Returns whether the next Step expects gradients that are reduced over all ranks. An optimizer

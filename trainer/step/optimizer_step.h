@@ -92,6 +92,7 @@ class OptimizerStep {
   EngineProgress progress() const;  // returns all fields except learning_rates
   // Returns the number of steps so far, including skipped steps.
   int64_t steps() const { return steps_; }
+  // Returns the number of steps whose update was skipped.
   int64_t skipped_steps() const { return skipped_steps_; }
 
   const LastStep& last() const { return last_; }

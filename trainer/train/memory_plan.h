@@ -37,10 +37,9 @@ struct PassMemory {
   // Maximum bytes after the first gradient of a parameter is complete, which is when the exchange
   // of gradients begins.
   int64_t peak_with_gradients = 0;
-  // Memory when each gradient is complete, and the maximum bytes after the last gradient. Empty if
-  // not known.
-  std::vector<GradientArrival> arrivals = {};
-  int64_t at_end = 0;
+  std::vector<GradientArrival> arrivals =
+      {};              // memory when each gradient is complete; may be empty
+  int64_t at_end = 0;  // maximum bytes after the last gradient, if `arrivals` is not empty
 };
 
 // The estimated bytes of one rank:
@@ -130,6 +129,7 @@ std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& pl
 // bytes that the rank needs of the scarce memory: its GPU's memory if it has a GPU ("on_gpu"), else
 // main memory. "has" is the bytes of that memory that the rank can use (0 if not known).
 std::string PlanJson(const MemoryPlan& plan, const PlanPlace& place, int stage);
+// Returns a text that compares the planned memory with the measured memory `actual`.
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
 
 }  // namespace dslaunch

@@ -29,6 +29,7 @@ class UserMetrics {
 
     // Returns whether there are metrics. If so, Add() needs the model's output.
     bool any() const { return !sums_.empty(); }
+    // Adds a batch to the sums of all metrics.
     void Add(const at::Tensor& output, const at::Tensor& targets);
     // Returns the results over all ranks. Collective. Throws TrainError kBadInput on all ranks if a
     // metric has failed on one of them.

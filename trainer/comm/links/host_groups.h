@@ -37,11 +37,12 @@ class HostGroups {
   // Returns the other ranks of the part of `rank`, beginning with the ranks after `rank`.
   std::vector<size_t> NeighboursOf(size_t rank) const;
 
-  // Routes the data of rank `from` to all ranks, and only once to each other host. On each other
-  // host the owner of the column of `from` receives the data and forwards it to the other ranks of
-  // its host. SenderTo returns the rank that sends the data to `to`. ReceiversOf returns the ranks
-  // to which `by` sends the data, beginning with the ranks on the host of `by`.
+  // Returns the rank that sends the data of rank `from` to rank `to`. The data is sent only once to
+  // each other host, where the owner of the column of `from` receives the data and forwards it to
+  // the other ranks of its host.
   size_t SenderTo(size_t to, size_t from) const;
+  // Returns the ranks to which rank `by` sends the data of rank `from`, beginning with the ranks on
+  // the host of `by`. The data is routed as SenderTo describes.
   std::vector<size_t> ReceiversOf(size_t by, size_t from) const;
 
  private:

@@ -26,6 +26,7 @@ class StagingMemory {
  public:
   // Returns uninitialized memory of at least `bytes` bytes.
   at::Tensor Acquire(size_t bytes);
+  // Takes back memory that Acquire returned, for later operations.
   void Release(at::Tensor memory);
 
  private:

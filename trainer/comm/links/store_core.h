@@ -46,11 +46,15 @@ struct StoreReply {
 // Maximum size of a message in bytes; longer messages are refused. A message is encoded as a length
 // of 4 bytes, then that many bytes. Numbers are little-endian.
 inline constexpr size_t kMaxStoreMessage = size_t{64} << 20;
+// Returns a request as a message, including its length.
 std::string EncodeRequest(const StoreRequest& request);
+// Returns a reply as a message, including its length.
 std::string EncodeReply(const StoreReply& reply);
-// Decodes a message from `bytes`, which exclude the length. Returns nullopt if they are not a valid
-// message.
+// Decodes a request from `bytes`, which exclude the length. Returns nullopt if they are not a valid
+// request.
 std::optional<StoreRequest> DecodeRequest(std::string_view bytes);
+// Decodes a reply from `bytes`, which exclude the length. Returns nullopt if they are not a valid
+// reply.
 std::optional<StoreReply> DecodeReply(std::string_view bytes);
 // Returns whether a reply has the id and the number of values that the request expects. Clients
 // check this because they do not trust rank 0.

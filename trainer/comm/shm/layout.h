@@ -10,9 +10,11 @@
 
 namespace dslaunch {
 
-// Size of a chunk in bytes, and number of slots of a rank. A slot holds one pending chunk of a
-// collective: one slot is filled while another is reduced and a third is read.
+// Maximum size in bytes of a chunk, which is a part of a tensor that a collective processes at
+// once.
 inline constexpr size_t kChunkBytes = 1 << 20;
+// Number of slots of a rank. A slot holds one pending chunk of a collective: one slot is filled
+// while another is reduced and a third is read.
 inline constexpr uint64_t kChunkSlots = 3;
 
 // Size in bytes of the ring buffer for messages from one rank to another.

@@ -53,9 +53,10 @@ class ProgressThread {
   // Begins a collective and returns the id of the operation. Thread-safe. The memory must stay
   // valid until `done` is called.
   uint64_t Begin(Collective collective, Deadline deadline, Done done);
-  // Begin to send or to receive a message of `bytes` bytes, under the conditions of Begin.
+  // Begins to send a message of `bytes` bytes, under the conditions of Begin.
   uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
                 Done done);
+  // Begins to receive a message of `bytes` bytes, under the conditions of Begin.
   uint64_t Receive(size_t from, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                    Done done);
   // Fails the operation `id` unless it is already done.

@@ -117,10 +117,9 @@ class Negotiation {
   std::map<std::string, Pending> pending_;
   std::vector<bool> joined_;
   int last_joined_ = 0;
-  // The cache: requests by position, positions by name, and positions in the order of last use.
-  std::vector<std::optional<Request>> cache_;
-  std::map<std::string, size_t> position_of_;
-  std::list<size_t> used_;  // positions in the cache, most recently used first
+  std::vector<std::optional<Request>> cache_;  // cached requests, by position
+  std::map<std::string, size_t> position_of_;  // positions in the cache, by name of the request
+  std::list<size_t> used_;                     // positions in the cache, most recently used first
 };
 
 // Identifies a tensor: the index of its response and its position in the request.

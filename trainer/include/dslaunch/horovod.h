@@ -147,7 +147,8 @@ struct ExchangeOptions {
 
 // Reduces a tensor [...] of the same shape and dtype on all ranks: float, double, half, bfloat16,
 // uint8, int8, int32 or int64. The result has its own memory; the functions with _ work in place,
-// as in Horovod. The tensor must not change until the result is available.
+// as in Horovod. The functions with Async return at once, and Synchronize waits for the result. The
+// tensor must not change until the result is available.
 Handle AllreduceAsync(const at::Tensor& tensor, const ReduceOptions& options = {});
 Handle AllreduceAsync_(at::Tensor& tensor, const ReduceOptions& options = {});
 at::Tensor Allreduce(const at::Tensor& tensor, const ReduceOptions& options = {});

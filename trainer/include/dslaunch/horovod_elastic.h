@@ -105,10 +105,11 @@ class ElasticSampler {
   void RecordBatch(int64_t batch, int64_t batch_size);
   void RecordIndices(const std::vector<int64_t>& indices);
 
-  // Processed and Load let a program store the sampler in its own checkpoints. Processed returns a
-  // copy of this rank's record of processed samples: uint8 [num_samples], 0 if not processed. Load
-  // restores that record and divides the remaining samples again.
+  // Returns a copy of this rank's record of processed samples, for a program's own checkpoints:
+  // uint8 [num_samples], 0 if not processed.
   at::Tensor Processed() const;
+  // Restores a record that Processed returned, and divides the remaining samples of `epoch` again.
+  // Throws kBadInput if `processed` has another dtype or size.
   void Load(int64_t epoch, const at::Tensor& processed);
 
  private:

@@ -66,10 +66,11 @@ class Reporter {
   // Reports the results of an evaluation, such as {{"loss", 0.35}, {"accuracy", 0.87}}. Call it on
   // one rank.
   void Evaluated(int64_t step, const std::vector<std::pair<std::string, double>>& results);
-  // Saving() and Saved() report that training waits while a checkpoint of `step` is saved. The
-  // launcher derives the goodput and the age of the newest checkpoint from them. Call both on every
-  // rank.
+  // Reports that training waits from now on, while a checkpoint of `step` is saved. The launcher
+  // derives the goodput from Saving() and Saved(). Call it on every rank.
   void Saving(int64_t step);
+  // Reports that the checkpoint of `step` is saved and training continues. The launcher derives the
+  // age of the newest checkpoint from it. Call it on every rank.
   void Saved(int64_t step);
 
  private:

@@ -75,10 +75,10 @@ class ReplicaContext {
   // num_replicas.
   using RowFunction = std::function<at::Tensor(const at::Tensor& rows)>;
   at::Tensor Map(const RowFunction& function, const at::Tensor& tensor) const;
-  // Calls Map and combines the results of all replicas: MapReduce reduces them, MapGather joins
-  // them along their first dimension.
+  // Calls Map and reduces the results of all replicas.
   at::Tensor MapReduce(const RowFunction& function, const at::Tensor& tensor,
                        ReduceOp op = ReduceOp::kSum) const;
+  // Calls Map and joins the results of all replicas along their first dimension.
   at::Tensor MapGather(const RowFunction& function, const at::Tensor& tensor) const;
 
  private:

@@ -74,12 +74,10 @@ class BucketSync : public GradSync {
   const GradientScale scale_;
   const ShardExchange exchange_;
 
-  std::vector<Bucket> buckets_;  // buckets in the order in which they are sent
-  // For each parameter: its slice of a bucket, the bucket's index, and whether a gradient was
-  // added.
-  std::vector<at::Tensor> accumulators_;
-  std::vector<size_t> bucket_of_;
-  std::vector<bool> filled_;
+  std::vector<Bucket> buckets_;           // buckets in the order in which they are sent
+  std::vector<at::Tensor> accumulators_;  // slice of a bucket for each parameter
+  std::vector<size_t> bucket_of_;         // index of the bucket of each parameter
+  std::vector<bool> filled_;              // for each parameter: true if a gradient was added
   // Gradients of this backward pass that are not copied yet, and the tensors to copy them into.
   std::vector<at::Tensor> waiting_, waiting_into_;
   int64_t waiting_bytes_ = 0;

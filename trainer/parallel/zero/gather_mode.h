@@ -26,7 +26,7 @@ class UnitGatherer {
   ~UnitGatherer() = default;
 };
 
-// Enables the mode in this thread until LeaveGatherMode is called as often.
+// Enables the mode in this thread. Each call must be undone by a call of LeaveGatherMode.
 void EnterGatherMode();
 void LeaveGatherMode();
 

@@ -93,9 +93,9 @@ class GatheredUnit {
   std::string NotGatheredText() const;
 
  private:
-  // Deleters that mark a storage as belonging to a unit. They free nothing, because the unit owns
-  // the memory.
+  // Deleter that marks the storage of a unit. It frees nothing, because the unit owns the memory.
   static void KeepMemory(void*);
+  // Deleter that marks the storage of a unit that was destroyed and lost its values.
   static void LostMemory(void*);
 
   c10::StorageImpl& storage() const;

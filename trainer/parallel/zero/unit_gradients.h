@@ -98,7 +98,7 @@ class UnitGradients {
   const Settings settings_;
   const GradientScale scale_;
   std::vector<Unit> units_;
-  // Number of units that were sent, and awaited, in the current reduction.
+  // Numbers of units in the current reduction that were sent, and whose sums were awaited.
   size_t sent_ = 0, awaited_ = 0;
   int64_t live_bytes_ = 0, peak_bytes_ = 0;
 };
