@@ -15,9 +15,8 @@
 namespace dslaunch {
 
 // The dispatch key of tensors without allocated memory, which LibTorch reserves for them and does
-// not use itself. Its
-// kernels run after autograd and the decomposition of composite operations, and before all kernels
-// that access values.
+// not use itself. Its kernels run after autograd and the decomposition of composite operations, and
+// before all kernels that access values.
 inline constexpr c10::DispatchKey kNoMemoryKey = c10::DispatchKey::Fake;
 
 inline constexpr char kNoAddress[] = "data_ptr() of a tensor that has no memory yet";

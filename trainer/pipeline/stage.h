@@ -38,12 +38,11 @@ struct StageParts {
 
 // Builds only the layers of `stage`. For the partitions "parameters" and "best" all layers are
 // constructed once without allocating memory, one at a time, to count their parameters. Layer i
-// draws its
-// initial values from a generator seeded by the default generator's seed and i, or by 1234 + i
-// (config.seed_layers), so the values are equal for every cut. The default generator is not
-// changed. `config` has the stages and the partition of `module`. `costs` has LayerInfo::cost of
-// each layer, equal on all ranks; only partition "profile" needs it. Throws TrainError kBadInput if
-// the layers cannot be divided into the stages.
+// draws its initial values from a generator seeded by the default generator's seed and i, or by
+// 1234 + i (config.seed_layers), so the values are equal for every cut. The default generator is
+// not changed. `config` has the stages and the partition of `module`. `costs` has LayerInfo::cost
+// of each layer, equal on all ranks; only partition "profile" needs it. Throws TrainError kBadInput
+// if the layers cannot be divided into the stages.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& costs = {});
 

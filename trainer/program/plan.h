@@ -10,8 +10,7 @@ namespace dslaunch {
 // Prints on rank 0 the memory of each rank, for run.ranks ranks or the ranks of the job, and
 // whether it fits into `device` or this machine. With run.metrics_jsonl, also writes the plan as
 // JSON. The model is constructed without allocating memory, so one process plans for any number of
-// ranks.
-// Throws TrainError.
+// ranks. Throws TrainError.
 void PlanMemoryOfRecipe(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
 // Draws on rank 0 the actions of each pipeline stage, based on computed costs of the layers, and

@@ -11,11 +11,11 @@
 
 namespace dslaunch {
 
-// The functions below construct the model without allocating memory, run it without computing
-// (ShapePass),
-// so they work for models of any size. `sample` is one sample, [1, ...]; a micro-batch has as many
-// such samples as the engine configuration sets. The functions throw TrainError kBadInput, naming
-// the operation, if the passes depend on values, which can happen in a user's own model.
+// The functions below construct the model without allocating memory and run it without computing
+// (ShapePass), so they work for models of any size. `sample` is one sample, [1, ...]; a micro-batch
+// has as many such samples as the engine configuration sets. The functions throw TrainError
+// kBadInput, naming the operation, if the passes depend on values, which can happen in a user's own
+// model.
 
 // Returns the memory of a rank that has the whole model, for one micro-batch, with the
 // configuration's precision, autocast and recomputation. Memory within LibTorch's kernels is not

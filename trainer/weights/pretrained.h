@@ -28,9 +28,8 @@ void InitWeights(Model& model, const ModelConfig& config, const std::string& pat
 // Fills only `parts` of the model's parameters and buffers, which may be on any device and have any
 // floating-point type. Reads a few MiB at a time, and only the bytes of the parts and short gaps
 // between them. `model` supplies names and shapes; its tensors need no allocated memory. A tensor
-// may have
-// any number of parts. Every rank makes all checks of the overload above, so either all ranks throw
-// or no rank does.
+// may have any number of parts. Every rank makes all checks of the overload above, so either all
+// ranks throw or no rank does.
 void InitWeights(const Model& model, const ModelConfig& config,
                  const std::vector<TensorPart>& parts, const std::string& path);
 

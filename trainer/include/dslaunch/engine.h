@@ -226,16 +226,18 @@ class EngineTensors : public EngineReadings {
   void SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                               const std::string& key);
 
-  // Returns the parts that this rank holds of the tensors that training changes (in a pipeline: the
-  // tensors of its stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), ModelState
-  // and OptimizerState are valid on rank 0. ModelState has weights (fp32 master weights if there
-  // are any) and buffers, named by module path. OptimizerState has names
-  // "optimizer/<kind>/<parameter>". RankState has compression errors, outer optimizers, and, if
-  // ranks train independently, each rank's weights and optimizer state. Its names begin with
-  // "rank_state/". A tensor that differs by rank has the number of ranks as its first dimension.
-  // The tensors are not copies: writing to them changes the run.
+  // The next three functions return the parts that this rank holds of the tensors that training
+  // changes (in a pipeline: the tensors of its stage). The tensors are not copies: writing to them
+  // changes the run. If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), ModelState and
+  // OptimizerState are valid on rank 0.
+  //
+  // Returns weights (fp32 master weights if there are any) and buffers, named by module path.
   std::vector<TensorPart> ModelState() const;
+  // Returns the optimizer's state, with names "optimizer/<kind>/<parameter>".
   std::vector<TensorPart> OptimizerState() const;
+  // Returns compression errors, outer optimizers, and, if ranks train independently, each rank's
+  // weights and optimizer state. Names begin with "rank_state/". A tensor that differs by rank has
+  // the number of ranks as its first dimension.
   std::vector<TensorPart> RankState() const;
 
   // Copies the tensors of ModelState() to the model's weights. Call it on every rank after those
@@ -293,11 +295,11 @@ class EngineCore : public EngineTensors {
   // TrainError in place of LibTorch's exception if a parameter was not gathered (ZeRO stage 3).
   void AbandonForward();
   // Returns whether the configuration's activation_checkpointing.number_checkpoints applies to the
-  // next forward pass. If so, ForwardRecomputed replaces the model's forward: it keeps only the
-  // inputs of that many parts of the model, each consisting of consecutive layers (see Recompute).
-  // The layers are those of a torch::nn::Sequential, or Model::Layers(); for any other model the
-  // constructor throws.
+  // next forward pass. If so, call ForwardRecomputed instead of the model's forward.
   bool recomputes() const;
+  // Runs the model's forward, and keeps only the inputs of number_checkpoints parts of the model,
+  // each consisting of consecutive layers (see Recompute). The layers are those of a
+  // torch::nn::Sequential, or Model::Layers(); for any other model the constructor throws.
   at::Tensor ForwardRecomputed(const at::Tensor& input) const;
 
   // Computes the gradients of loss / gradient_accumulation_steps. On the last micro-batch of a step
@@ -335,11 +337,11 @@ class EngineCore : public EngineTensors {
 
   void SetTrain(bool on);
 
-  // Sets all learning rates to `lr` until they are set again. Every rank
-  // must set the same values. Rates that were set are stored in a checkpoint with the optimizer's
-  // state; otherwise LoadCheckpoint keeps the rates of the configuration. Throws if the
-  // configuration has a scheduler, because a scheduler sets the rates in each step, and for a value
-  // that is negative or not finite.
+  // Sets all learning rates to `lr` until they are set again. Every rank must set the same values.
+  // Rates that were set are stored in a checkpoint with the optimizer's state; otherwise
+  // LoadCheckpoint keeps the rates of the configuration. Throws if the configuration has a
+  // scheduler, because a scheduler sets the rates in each step, and for a value that is negative or
+  // not finite.
   void SetLearningRate(double lr);
   // Sets each learning rate to its own value, in the order of GetLearningRates(), like
   // SetLearningRate.
@@ -355,11 +357,10 @@ class EngineCore : public EngineTensors {
   // the reason if the step was skipped, in the format of skip_reason(); empty otherwise.
   std::string ObserveGradNorm(double norm);
 
-  // Keeps the engine's counters right for steps that are recorded once and replayed ("cuda_graph").
-  // Call PrepareStep before every step. Call StepReplayed after a replay, in place of Forward,
-  // Backward and Step; `grad_norm` is the tensor that grad_norm_on_device() returned in the
-  // recording.
+  // Prepares a step that is recorded or replayed ("cuda_graph"). Call it before every step.
   void PrepareStep();
+  // Counts a step that was replayed. Call it after a replay, in place of Forward, Backward and
+  // Step. `grad_norm` is the tensor that grad_norm_on_device() returned in the recording.
   void StepReplayed(const at::Tensor& grad_norm);
 
   // Calls `action` once, before the next update changes weights and optimizer state. A caller that
@@ -423,12 +424,11 @@ class [[nodiscard]] NoSyncScope {
 class GatheredParameters {
  public:
   // Gathers `parameters`. Rank `modifier_rank` may change the values; the destructor sends them to
-  // all ranks and updates
-  // the master weights. Without `modifier_rank`, changes are lost or differ between ranks. In a
-  // pipeline, `modifier_rank` is a rank of this stage's replicas, and tied weights must be changed
-  // identically in all stages that share them. With tensor parallelism it is a rank among the ranks
-  // with the same cuts, and whole parameters must be changed identically on all ranks of
-  // tensor_group.
+  // all ranks and updates the master weights. Without `modifier_rank`, changes are lost or differ
+  // between ranks. In a pipeline, `modifier_rank` is a rank of this stage's replicas, and tied
+  // weights must be changed identically in all stages that share them. With tensor parallelism it
+  // is a rank among the ranks with the same cuts, and whole parameters must be changed identically
+  // on all ranks of tensor_group.
   GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                      std::optional<int> modifier_rank = {});
   ~GatheredParameters() noexcept(false);
