@@ -6,7 +6,8 @@
 
 namespace dslaunch {
 
-// Runs the forward pass of a model whose forward consists only of its layers, in order.
+// Returns the output of a model whose forward consists only of `layers`, which are run in order,
+// for the input `x`.
 inline at::Tensor RunLayers(const std::vector<ModelLayer>& layers, at::Tensor x) {
   for (const ModelLayer& layer : layers) x = layer.forward(x);
   return x;

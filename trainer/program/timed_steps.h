@@ -25,7 +25,7 @@ struct TimedSteps {
 
 // Prepares the model, trains run.steps steps (or run.epochs epochs), and waits for the device after
 // each step. Does not evaluate or save. On each rank, calls `report` after each step with the total
-// number of steps. Collective. Throws the TrainErrors of training.
+// number of steps. Collective. Throws TrainError if training fails.
 TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
                      const std::function<void(const StepInfo&, int64_t total_steps)>& report);
 

@@ -13,8 +13,9 @@ namespace dslaunch {
 // kBadInput if the file is missing or malformed, if it names no eos token, or if `tokenizer` does
 // not have that token.
 int32_t EndTokenOf(const std::string& folder, const Tokenizer& tokenizer);
-// Returns the id of the bos token that tokenizer_config.json names; nullopt if it names no bos
-// token. Throws TrainError kBadInput in the other cases of EndTokenOf.
+// Returns the id of the bos token that tokenizer_config.json in `folder` names; nullopt if it names
+// no bos token. Throws TrainError kBadInput if the file is missing or malformed, or if `tokenizer`
+// does not have that token.
 std::optional<int32_t> BeginTokenOf(const std::string& folder, const Tokenizer& tokenizer);
 
 }  // namespace dslaunch

@@ -37,9 +37,9 @@ struct PassMemory {
   // Maximum bytes after the first gradient of a parameter is complete, which is when the exchange
   // of gradients begins.
   int64_t peak_with_gradients = 0;
-  std::vector<GradientArrival> arrivals =
-      {};              // memory when each gradient is complete; may be empty
-  int64_t at_end = 0;  // maximum bytes after the last gradient, if `arrivals` is not empty
+  // Memory when each gradient is complete; empty if not known.
+  std::vector<GradientArrival> arrivals = {};
+  int64_t at_end = 0;  // maximum bytes after the last gradient; 0 if `arrivals` is empty
 };
 
 // The estimated bytes of one rank:

@@ -288,7 +288,8 @@ class EngineCore : public EngineTensors {
   // forward and backward passes must run on the thread that constructed this object. Throws if a
   // parameter that was frozen at construction requires a gradient now.
   void BeforeForward();
-  // Ends the forward pass that BeforeForward began. `outputs` are the tensors that it returned.
+  // Ends the forward pass that BeforeForward began. `outputs` are tensors that the forward pass
+  // returned; may be empty.
   void AfterForward(const std::vector<at::Tensor>& outputs);
   // Ends a forward pass that threw, in place of AfterForward, if the exception is caught. Gradients
   // of earlier micro-batches are kept; the micro-batch may be skipped or repeated. Throws
