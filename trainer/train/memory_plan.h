@@ -39,7 +39,7 @@ struct PassMemory {
   int64_t peak_with_gradients = 0;
   // Memory when each gradient is complete; empty if not known.
   std::vector<GradientArrival> arrivals = {};
-  int64_t at_end = 0;  // maximum bytes after the last gradient; 0 if `arrivals` is empty
+  int64_t at_end = 0;  // maximum bytes after the last gradient is complete; 0 if not known
 };
 
 // The estimated bytes of one rank:

@@ -17,8 +17,8 @@ namespace dslaunch {
 // and the base's files of the model and the tokenizer (CopyModelFiles). Tensors keep the base's
 // dtype unless `dtype` is given. Besides the adapters, one tensor is in memory at a time. Throws
 // kBadInput, naming the tensor, if the base has changed since the adapters were trained or lacks
-// one of their layers, and kIo if a file cannot be read or written. Precondition: the checkpoint is
-// complete.
+// one of their layers, and kBadInput if another process is writing to `out`. Throws kIo if a file
+// cannot be read or written. Precondition: the checkpoint is complete.
 void MergeAdapters(const Checkpoint& checkpoint, const AdapterRecord& record,
                    const ModelConfig& model, std::optional<at::ScalarType> dtype,
                    const std::string& out);
