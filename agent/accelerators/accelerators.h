@@ -23,7 +23,8 @@ struct Accelerator {
   std::optional<int> numa_node;
   std::string name = {};           // product name; empty if unknown
   std::optional<int> number = {};  // number in variables; nullopt if variables use the index
-  int file = -1;                   // number in the device file's name; -1 if not used
+  // Number in the device file's name; -1 if the kind has no such numbers.
+  int file = -1;
   int tiles = 0;              // tiles, named "0.1" in variables; 0 if variables name whole devices
   uint64_t memory_bytes = 0;  // memory of the device in bytes; 0 if unknown
   uint64_t memory_used_bytes = 0;
@@ -41,8 +42,8 @@ struct AcceleratorRow {
   // that the previous level shows. If several variables of a level are set, the first variable in
   // this list applies; dslaunch sets all variables of the last level.
   std::vector<std::vector<std::string_view>> levels;
-  // Further variables that batch systems set. Variables of these that are set get the last level's
-  // value too.
+  // Further variables that batch systems set. Each of these variables that is set also gets the
+  // last level's value.
   std::vector<std::string_view> copies = {};
   // Value with which the first variable of the last level hides all devices; nullopt if no value
   // does.
@@ -57,7 +58,8 @@ struct AcceleratorRow {
   // them open. `*` stands for a number.
   std::vector<std::string_view> open_files;
   std::string_view tool;  // vendor's program that reports the devices' health and power
-  // Arguments with which `tool` reads all devices; it fails if it cannot read them.
+  // Arguments with which `tool` reads all devices. With them, `tool` fails if it cannot read a
+  // device.
   std::vector<std::string_view> tool_arguments = {};
   // Variables that select the network interface for the vendor's communication library, in addition
   // to GLOO_SOCKET_IFNAME.

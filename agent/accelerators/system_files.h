@@ -41,6 +41,7 @@ std::optional<int> CommonNumaNode(const std::string& root, uint64_t vendor,
 bool IsUsableFile(const std::string& path);
 
 // Returns the numbers N of the names PREFIXN in `folder`, ascending, such as 3 for "davinci3".
+// Empty if `folder` cannot be read.
 std::vector<int> NumbersIn(const std::string& folder, std::string_view prefix);
 
 }  // namespace dslaunch

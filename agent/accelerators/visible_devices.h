@@ -1,4 +1,6 @@
-// Determines from environment variables which devices a program sees. Reads no files.
+// Determines from environment variables which devices a program sees. Reads no files. Some vendors
+// have several levels of such variables: the values of a level count the devices that the previous
+// level shows (AcceleratorRow::levels).
 #pragma once
 
 #include <optional>
@@ -21,9 +23,9 @@ struct SeenDevices {
 };
 
 // Returns the devices of `all` that a variable's value shows. The first element that names no
-// device ends the list. If a device is listed twice, no device is shown. A program sees only one
-// MIG device. With `each_alone`, each rank sees one device of the list (--virtual_local_rank), so
-// all MIG devices count.
+// device ends the list. If a device is listed twice, shows no device and sets `repeated`. A program
+// sees only one MIG device. With `each_alone`, each rank sees one device of the list
+// (--virtual_local_rank), so all MIG devices count.
 SeenDevices SeeThrough(const AcceleratorRow& row, std::string_view value,
                        const std::vector<Accelerator>& all, bool each_alone);
 
@@ -45,8 +47,8 @@ Result<std::vector<Accelerator>> NumberedDevices(const AcceleratorRow& row,
                                                  const std::vector<Accelerator>& all,
                                                  const LookUpVariable& getenv);
 
-// Returns the devices that a program sees. `each_alone` is as for SeeThrough(). Fails with kUsage
-// if a variable lists a device twice.
+// Returns the devices of `all` that a program sees after all levels. `each_alone` is whether each
+// rank sees only one of them (SeeThrough). Fails with kUsage if a variable lists a device twice.
 Result<std::vector<Accelerator>> VisibleTo(const AcceleratorRow& row,
                                            const std::vector<Accelerator>& all,
                                            const LookUpVariable& getenv, bool each_alone);
@@ -68,14 +70,14 @@ Result<std::vector<int>> NumaNodesOf(const AcceleratorRow& row,
                                      const std::vector<std::string>& names,
                                      const std::vector<Accelerator>& shown);
 
-// Returns the devices that the levels before the last level show. Fails with kUsage if a variable
-// lists a device twice.
+// Returns the devices of `all` that the levels before the last level show; `all` if no variable of
+// these levels is set. Fails with kUsage if a variable lists a device twice.
 Result<std::vector<Accelerator>> ShownToLastLevel(const AcceleratorRow& row,
                                                   const std::vector<Accelerator>& all,
                                                   const LookUpVariable& getenv);
 
 // Returns "NAME=value" for each set variable that limits the visible devices, separated by spaces,
-// for messages.
+// for messages. Empty if no such variable is set.
 std::string LimitsOn(const AcceleratorRow& row, const LookUpVariable& getenv);
 
 }  // namespace dslaunch

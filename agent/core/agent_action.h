@@ -58,9 +58,10 @@ struct FollowRank {
   std::string folder;
 };
 
-// An action that ends the output of all ranks with an earlier FollowRank.
+// An action that ends the output of all ranks with an earlier FollowRank, because these ranks write
+// no more.
 struct EndRankOutput {
-  // Whether ranks of another attempt start after this output was sent.
+  // True if another attempt may follow, whose ranks' output must come after this output.
   bool others_follow = false;
 };
 
@@ -118,7 +119,7 @@ struct DescribeWorker {
   Clock::time_point noticed;
   // Whether all workers have ended, and each has succeeded or may be lost.
   bool all_ended_well = false;
-  bool tolerated = false;  // whether the loss of this rank is tolerated
+  bool tolerated = false;  // whether the job continues without this rank
   bool given_up = false;   // whether the other ranks had declared this rank lost
 };
 
@@ -132,21 +133,22 @@ struct AskMpiServer {
   uint32_t local_rank = 0;
 };
 
-// An action that reads the stacks of a worker's threads or, with `flight`, the records of its
-// Flight Recorder. With `text`, shows that text and the stacks to the user. With `look`, passes the
-// result to WorkersCore::OnInspected.
+// An action that inspects a worker: reads its Flight Recorder if `flight`, otherwise the stacks of
+// its threads. If `text` is not empty, shows that text and the stacks to the user. If `look` is not
+// 0, passes the result to WorkersCore::OnInspected.
 struct InspectWorker {
   RankPlace place;
   std::string text;
   uint64_t look = 0;
-  // Number of looks for the user, one second apart; `look` gets the last one.
+  // Number of times that the stacks are read, one second apart, to show them to the user. Only the
+  // last stacks are passed to OnInspected.
   uint32_t looks = 1;
   bool flight = false;
 };
 
 // An action that reserves a port for rank 0 of the next attempt, and releases the port that was
-// reserved before. With `check`, also runs the tests of JobSpec.node_check. A later ReservePort
-// replaces this action. The result goes to AgentCore::OnPortReserved.
+// reserved before. If `check`, also runs the tests of JobSpec.node_check. A later ReservePort
+// cancels tests that still run. The result goes to AgentCore::OnPortReserved.
 struct ReservePort {
   bool check = false;
 };

@@ -13,8 +13,9 @@ namespace dslaunch {
 // all earlier actions. Used by one thread.
 class AgentActionQueue {
  public:
-  // Adds `actions` and calls `carry_out` with each action until the queue is empty. If called from
-  // `carry_out`, only adds the actions and returns false; the outer call then carries them out.
+  // Adds `actions`, calls `carry_out` with each action until the queue is empty, and returns true.
+  // If called from `carry_out`, only adds the actions and returns false; the outer call then
+  // carries them out.
   template <class CarryOne>
   bool CarryOut(AgentActions actions, CarryOne carry_out) {
     for (AgentAction& action : actions) actions_.push_back(std::move(action));

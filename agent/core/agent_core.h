@@ -37,8 +37,9 @@
 namespace dslaunch {
 
 struct AgentCoreOptions {
-  // Bugs for tests of the simulator, which must find them. With `plant_early_drained`, a node
-  // reports that it has drained before its supervisor has reaped the ranks.
+  // Enables bugs, so that tests can check that the simulator finds them. With
+  // `plant_early_drained`, a node reports that it has drained before its supervisor has reaped the
+  // ranks.
   bool plant_early_drained = false;
   MajorityCore::PlantedBugs plant_majority = {};
 };

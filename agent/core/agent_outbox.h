@@ -89,10 +89,12 @@ class AgentOutbox {
 
   void Log(std::string text) { Do(agent_action::Log{std::move(text)}); }
   void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
-  // Logs `text` and sends it to the front end, which shows it to the user.
+  // Logs `text` and sends it to the front end, which shows it to the user. `standstill` states
+  // whether a standstill of the job begins or ends with this message.
   void Notify(std::string text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
   void SendToSupervisor(pb::SupervisorRequest request);
-  // Sends the message with the current attempt, if a rendezvous is joined.
+  // Sends the message with the current attempt. Drops it if no rendezvous is joined or if the
+  // rendezvous is over.
   void SendToRendezvous(pb::AgentMessage message);
   // Reports `cause` to the rendezvous and stops this node's part of the job.
   void StopJob(const pb::Cause& cause);

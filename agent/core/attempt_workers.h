@@ -53,15 +53,16 @@ class AttemptWorkers {
   const pb::Assignment& assignment() const { return assignment_; }
   const std::vector<AttemptWorker>& all() const { return workers_; }
 
-  // Return the worker, or nullptr if this node has no such worker in this attempt.
+  // Returns the worker with this local rank; nullptr if this attempt has no such worker.
   const AttemptWorker* Find(uint32_t local_rank) const;
+  // Returns the worker of `rank`; nullptr if `rank` is not on this node in this attempt.
   const AttemptWorker* FindRank(uint32_t rank) const;
 
   // Records the start of a worker. Returns true once, when the last worker has started.
   bool OnSpawned(uint32_t local_rank, pid_t pid);
   // Records the end of a worker. `exit_code` is nullopt if a signal ended the worker or it did not
-  // start. Returns true once: when the last worker has ended and all have succeeded, apart from
-  // tolerated workers that a signal ended.
+  // start. Returns true once: when the last worker has ended and each has succeeded. A worker
+  // without an exit code counts as succeeded if its loss is tolerated.
   bool OnEnded(uint32_t local_rank, std::optional<int> exit_code);
   // Returns whether every worker has ended, successfully or not; false if there are no workers.
   bool AllEnded() const;
@@ -83,7 +84,7 @@ class AttemptWorkers {
 
   // Returns the event for the front end. Precondition: all workers have started.
   pb::Started Started() const;
-  // Returns the running ranks in ascending order.
+  // Returns the running ranks in ascending order, with their waits as of `now`.
   std::vector<RankPlace> RunningRanks(Clock::time_point now) const;
   // Returns the process IDs of running workers, each of which leads a process group.
   std::vector<pid_t> RunningPids() const;

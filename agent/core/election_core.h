@@ -86,9 +86,9 @@ class ElectionCore {
   // half heartbeat, from OnLost() until Follow or GiveUp is returned.
   ElectionActions OnTick(Clock::time_point now);
 
-  // Handles a vote that node `voter` has sent to this node. OnVoterGone() handles the end of the
-  // voter's connection before its vote was answered.
+  // Handles a vote that node `voter` has sent to this node.
   ElectionActions OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
+  // Handles the end of the voter's connection before its vote was answered; the vote is withdrawn.
   void OnVoterGone(uint32_t voter) { votes_.erase(voter); }
   // Handles the answer of node `candidate` to SendVote.
   ElectionActions OnAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);

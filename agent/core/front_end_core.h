@@ -17,7 +17,7 @@ namespace dslaunch {
 // AgentCore.
 class FrontEndCore {
  public:
-  // States which readers of the events have received the last event.
+  // The readers of this node's events: the front end and the viewers.
   struct Readers {
     bool front_end_has_all = false;  // whether the last event was sent to the front end
     bool has_viewers = false;        // whether some viewer has not received the last event
@@ -37,16 +37,19 @@ class FrontEndCore {
   // Records that the Run stream has ended or broken. Usually the supervisor then reports the end of
   // the front end; if it reports nothing in time, the front end counts as lost.
   void OnStreamOver(Clock::time_point now);
-  // Records that the connection to the front end broke and may be resumed, or that it was resumed.
+  // Records that the connection to the front end broke and may be resumed or, if `is_broken` is
+  // false, that it was resumed.
   void OnConnection(bool is_broken);
-  // Ends the node if its connection is broken, because no front end can reach the node any more.
+  // Makes the supervisor end the node if the connection to the front end is broken, because no
+  // front end can reach the node any more. Does nothing if the connection is not broken.
   void OnUnreachable() const;
   // Handles the exit or loss of the front end. Ends this node's part of the job unless all results
   // of the node were reported.
   void OnGone();
   void OnSupervisorGone();
-  // Shortens the lease, because this node is empty and cut off from the other nodes, so it has
-  // nothing to wait for.
+  // Shortens the front end's lease to the time after which a node counts as lost, if it is longer.
+  // This node is empty and cut off from the other nodes, so it has nothing to wait for. Does
+  // nothing if the job is detached.
   void OnCutOff();
   void OnTick(Clock::time_point now, BootClock::time_point boot_now);
 

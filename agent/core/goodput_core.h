@@ -39,10 +39,11 @@ class GoodputCore {
   // Returns the newest copy in memory that all ranks of this node have; nullopt if some rank has no
   // copy.
   std::optional<SlotLedger::Stored> NewestCopy() const;
-  // Adds Report() to `action` if it begins an attempt or ends this node's part of the job.
+  // Adds Report() to `action` if it emits Started, ends the events, or writes the result. Leaves
+  // other actions unchanged.
   void AddTo(AgentAction& action, Clock::time_point now) const;
-  // Returns whether a report to the front end is due. If it is, the next report is due kReportEvery
-  // later.
+  // Returns whether a report to the front end is due; false before this node has ranks. If it is
+  // due, the next report is due kReportEvery later.
   bool IsReportDue(Clock::time_point now);
 
  private:

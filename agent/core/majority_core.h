@@ -26,7 +26,7 @@ namespace dslaunch {
 // majority of the nodes supports its rendezvous. A component of AgentCore.
 class MajorityCore {
  public:
-  // Bugs for tests of the simulator, which must find them.
+  // Bugs that tests enable to check that the simulator finds them.
   struct PlantedBugs {
     bool minority = false;  // whether a single node counts as a majority
     bool no_fence = false;  // whether a node may elect before the leases of the lost rendezvous end
@@ -51,7 +51,8 @@ class MajorityCore {
 
   // Records that the rendezvous has sent a message of `attempt`.
   void OnMessage(uint64_t attempt) { newest_attempt_ = std::max(newest_attempt_, attempt); }
-  // Returns whether ranks may start now. If not, stores the assignment for TakeHeld().
+  // Returns whether ranks may start now: no majority is needed, or the lease of the majority is
+  // valid. If not, stores the assignment for TakeHeld().
   bool Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now);
   // Removes and returns the assignment that Admits() stored; nullopt if none is stored.
   std::optional<pb::RendezvousMessage> TakeHeld() { return std::exchange(held_, std::nullopt); }
@@ -74,10 +75,14 @@ class MajorityCore {
   void Elect(uint32_t host, const pb::Cause& cause, Clock::time_point now);
   void OnRanksEnded() { election_->OnRanksEnded(); }
 
-  // Pass events to the election, as the functions of ElectionCore do.
+  // Handles a vote that node `voter` has sent to this node. Ignores it if the job needs no majority
+  // or this node stops.
   void OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
+  // Handles the end of a voter's connection before its vote was answered.
   void OnVoterGone(uint32_t voter);
+  // Handles the answer of node `candidate` to SendVote. Ignored unless this node is electing.
   void OnVoteAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
+  // Handles the result of OpenRendezvous: the endpoints of this node's rendezvous, or an error.
   void OnRendezvousOpened(const Result<std::vector<std::string>>& endpoints);
 
   // Calls OnLost() if the lease has expired or is missing. `joined_at` is the time when this node

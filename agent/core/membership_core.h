@@ -42,21 +42,22 @@ class MembershipCore {
   // Handles the report of this node's own rendezvous that it receives nothing from any other node.
   // The other nodes may still reach each other.
   void OnCutOff(const pb::Cause& cause, Clock::time_point now);
-  // Returns kUnavailable if this node is not waiting for another rendezvous.
+  // Fails with kUnavailable if this node is not waiting for another rendezvous.
   Result<void> CheckFailover(const pb::FailoverRequest& request) const;
   // Moves to another rendezvous. Precondition: CheckFailover() has succeeded, or an election.
   void OnFailover(const pb::FailoverRequest& request, Clock::time_point now);
   // Checks the timeouts. `was_late` is whether this process did not run for some time, so that
   // messages that arrived then may be unread.
   void OnTick(Clock::time_point now, bool was_late);
-  // Handles the end of the drained ranks. Returns true if this node waited for it before reporting
-  // the rendezvous that it gave up or joining another rendezvous.
+  // Handles the end of the drained ranks. Returns true if this node had delayed a step until then:
+  // the report that it gave up its rendezvous, or joining another rendezvous.
   bool OnRanksEnded(Clock::time_point now);
 
   void Leave();
   // Leaves the rendezvous for an election.
   void LeaveForElection();
-  // Leaves this node's own rendezvous if the policy lets the other nodes continue.
+  // Leaves this node's own rendezvous if the policy lets the other nodes continue. Otherwise, or if
+  // this node hosts no rendezvous or is stopping, does nothing.
   void LeaveToOthers();
 
   // Returns the index of the node that hosts the rendezvous, or hosted it before it was lost.

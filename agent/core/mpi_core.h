@@ -36,7 +36,8 @@ class MpiCore {
   // and stops the job if the code is 0. Otherwise the rank's exit code reports the failure later.
   void OnAbort(const pb::PmixAbort& aborted);
   // Delays the end of a rank that exited with 0 and asks the MPI server for the rank's last MPI
-  // call. Returns false if there is no need to ask, so that the end counts at once.
+  // call. Returns false, so that the end counts at once, if the job does not use MPI, the rank
+  // failed or was being stopped, or it called MPI_Abort.
   bool Holds(const pb::WorkerExited& exited, Clock::time_point now);
   // Requests the end of all delayed ranks without waiting for the server's answers.
   void EndHeld();

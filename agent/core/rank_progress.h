@@ -13,7 +13,8 @@
 
 namespace dslaunch {
 
-// Returns a time of a status line in microseconds, limited to the range from 0 to about 31 years.
+// Returns `seconds`, a time from a status line, in microseconds. Limited to the range from 0 to
+// about 31 years.
 uint64_t ReportedTimeUs(double seconds);
 
 // Computes the median of the newest values. A new value replaces the oldest value.

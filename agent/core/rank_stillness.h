@@ -41,13 +41,15 @@ struct RankSigns {
   RankUse use;
 };
 
-// Returns whether a rank showed life between two looks that are `gap` apart; the second is look
-// number `looks` after the first. Ignores work of a waiting program: CPU time below 2 % or 20 ms,
-// 256 bytes for each look that are read from event descriptors, and as many bytes as the store's
-// connections carried. If a GPU is open, ignores the CPU time of the rank's own process, because
-// waiting for a GPU uses it. Then also ignores few bytes on connections, because NCCL's RAS sends
-// some every second. Without `cpu_counts`, the CPU time of the rank's own process never counts; the
-// CPU time of its descendants always counts.
+// Returns whether a rank showed life between two looks at its processes. `gap` is the time between
+// the two looks, and `looks` is 1 plus the number of looks in between.
+//
+// Ignores work of a waiting program: CPU time below 2 % or 20 ms, 256 bytes for each look that are
+// read from event descriptors, and as many bytes as the store's connections carried. If a GPU is
+// open, ignores the CPU time of the rank's own process, because waiting for a GPU uses CPU time.
+// Then also ignores few bytes on connections, because NCCL's RAS sends some every second. If
+// `cpu_counts` is false, the CPU time of the rank's own process never counts. The CPU time of its
+// descendants always counts.
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
                uint32_t looks = 1, bool cpu_counts = true);
 
@@ -59,8 +61,8 @@ class RankStillness {
   // Handles the result of a look at the rank; nullopt if its processes cannot be read. `interval`
   // is the usual time between two looks. A longer gap than two intervals counts as two intervals,
   // because looks were lost. `wrote_dump` is whether the rank may have worked on a requested dump
-  // of Flight Recorder since the last look. Its own CPU time and file accesses since that look then
-  // do not count.
+  // of Flight Recorder since the last look. If so, the rank's own CPU time and file accesses since
+  // that look do not count.
   void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now,
               bool wrote_dump = false);
   // Records that the rank exited with 0.

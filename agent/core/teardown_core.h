@@ -28,8 +28,8 @@ class TeardownCore {
   // Sends `cause` to the rendezvous. Without a rendezvous, expects nothing more from the other
   // nodes.
   void NotifyStop(const pb::Cause& cause) const;
-  // Records that this node's part of the job ends because of `cause`, or must end faster
-  // (`kill_now`). Precondition: called before WorkersCore::BeginStop.
+  // Records that this node's part of the job ends because of `cause`. A later call only makes it
+  // end faster, if `kill_now`. Precondition: called before WorkersCore::BeginStop.
   void OnStop(const pb::Cause& cause, bool kill_now);
   // Records that all processes of the ranks were reaped except `left`.
   void OnAllReaped(const Left& left);

@@ -53,6 +53,7 @@ class WorkersCore {
   // processes on any node. Returns false if this node's part of the job is ending, or if the node
   // has taken part in a later attempt.
   bool OnDrain(uint64_t attempt, const pb::Drain& drain);
+  // Requests the stacks of those ranks in `inspect` that run on this node (InspectWorker).
   void OnInspect(const pb::Inspect& inspect, Clock::time_point now);
   // Sends the result of an InspectWorker action with a `look` to the rendezvous.
   void OnInspected(pb::Inspected inspected);
@@ -93,7 +94,8 @@ class WorkersCore {
   // the node is not stopping.
   void BeginDrain();
   void BeginStop() { phase_ = Phase::kStopping; }
-  // Ends all ranks. `signal` is the first signal to send; 0 for the signal that the job has chosen.
+  // Ends all ranks by the graceful kill, or without a grace period if `kill_now`. `signal` is the
+  // first signal to send; 0 for the signal that the job has chosen.
   void Stop(bool kill_now = false, int signal = 0) const;
 
  private:

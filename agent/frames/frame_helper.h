@@ -19,19 +19,22 @@ namespace dslaunch {
 // Finds the frames of threads. Used on the loop's thread, in a process with one thread.
 class FrameHelper {
  public:
-  // kLimit bounds the time from Begin() to the answer. kStopLimit bounds the time for stopping a
-  // running thread to copy its stack, which usually takes less than 0.1 ms.
+  // Time limit from Begin() to the answer.
   static constexpr milliseconds kLimit{500};
+  // Time limit for stopping a running thread to copy its stack, which usually takes less than 0.1
+  // ms.
   static constexpr milliseconds kStopLimit{20};
   static constexpr size_t kMaxThreads = 64;
 
-  // Receives the threads, with only their tid and frames set, and no_native.
+  // Receives the frames of the process. Each thread has only `tid` and `frames`. If the frames
+  // could not be read, there are no threads and `no_native` is the reason.
   using Done = std::function<void(pb::ProcessStacks frames)>;
 
   explicit FrameHelper(asio::io_context& loop) : loop_(loop) {}
 
-  // Copies the stacks of those threads in `tids` that wait, and starts the child, which copies the
-  // other stacks. Calls `done` once, never from inside this call.
+  // Copies the stacks of those threads in `tids` that wait in the kernel, and starts the child,
+  // which copies the stacks of running threads. Ignores all but the first kMaxThreads threads.
+  // Calls `done` once, never from inside this call.
   void Begin(pid_t pid, std::vector<pid_t> tids, Done done);
 
  private:

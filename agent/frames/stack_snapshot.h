@@ -18,8 +18,9 @@ namespace dslaunch {
 // Limit of the bytes that are copied of each stack, from its top.
 inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;
 
-// Values of registers by their DWARF numbers; nullopt if a value is unknown.
+// Number of registers, by DWARF number, of which a value may be known.
 inline constexpr size_t kRegisters = 33;
+// The registers of a thread. `values` is indexed by DWARF number; a value is nullopt if unknown.
 struct Registers {
   uint64_t pc = 0;
   uint64_t sp = 0;

@@ -21,8 +21,9 @@ struct LogoutInfo {
 bool ParseKillUserProcesses(const std::vector<std::string>& logind_configurations);
 
 // Returns whether a process with this content of /proc/PID/cgroup belongs to a login session.
-// IsInUserManager() returns whether the process belongs to a user's service manager.
 bool IsInLoginSession(std::string_view cgroup);
+// Returns whether a process with this content of /proc/PID/cgroup belongs to a user's service
+// manager.
 bool IsInUserManager(std::string_view cgroup);
 
 LogoutInfo ReadLogoutInfo();

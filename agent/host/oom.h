@@ -50,7 +50,8 @@ std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details
 // the log.
 std::string ReadKillsInKernelLog();
 
-// Returns the number of out-of-memory kills on this node since boot.
+// Returns the number of out-of-memory kills on this node since boot; 0 if the kernel does not count
+// them.
 uint64_t OutOfMemoryKills();
 
 // Returns the place to which the kernel wrote a process's core dump, as a phrase such as "in

@@ -21,7 +21,7 @@ class ReachabilityProbe {
   ~ReachabilityProbe() { Stop(); }
 
   // Starts to listen, after closing the port of an earlier call. Stops by itself when the request's
-  // time is over.
+  // time is over. If this node cannot listen, the reply contains the reason.
   pb::ListenReply Start(const pb::ListenRequest& request);
 
   // Closes the port and removes the marker files.
@@ -36,8 +36,8 @@ class ReachabilityProbe {
   std::vector<std::string> markers_;
 };
 
-// Connects to all endpoints at once, and looks for the marker files. Blocks for at most the
-// request's patience.
+// Connects to all endpoints at once, looks for the marker files, and returns what was reached and
+// found. Blocks for at most the request's patience.
 pb::ReachReply ProbeReachability(const pb::ReachRequest& request);
 
 }  // namespace dslaunch

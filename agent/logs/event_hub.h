@@ -51,7 +51,8 @@ class EventHub {
   // Returns the request that serves all receivers: the shortest requested interval (0 if no
   // receiver requested samples), and last lines if some receiver requested them.
   pb::SampleRequest WantedSamples() const;
-  // Reports that all ranks with an earlier FollowRank() have written their whole output.
+  // Marks the output of all ranks with an earlier FollowRank() as complete, so that it is sent
+  // before the output of later ranks.
   void EndAttempt();
   // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank for the receivers that selected the
   // rank.

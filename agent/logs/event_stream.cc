@@ -127,8 +127,10 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
   return event;
 }
 
-// Returns the next standstill, once all output has been sent. Unfinished lines of earlier attempts
-// were shown when the newest attempt began, so only files of the newest attempt count.
+// Returns an event for a file whose output has paused within a line for kStandstillDelay, so that
+// the receiver shows the unfinished line. Returns nullopt if there is no such file. Called once all
+// output has been sent. Unfinished lines of earlier attempts were shown when the newest attempt
+// began, so only files of the newest attempt count.
 std::optional<pb::NodeEvent> EventStream::NextStandstill() {
   const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> next_due;

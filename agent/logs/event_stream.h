@@ -57,8 +57,8 @@ class EventStream {
   void EmitStatus(uint32_t rank, std::string line, StatusKind kind = StatusKind::kProgress);
   // Sends a sample. While the receiver lags, stores only the newest sample.
   void EmitSample(const pb::NodeSample& sample);
-  // Reports that the files followed so far are complete. The report is sent before the output of
-  // files that are followed later.
+  // Marks the files followed so far as complete. Their output is sent before the output of files
+  // that are followed later.
   void EndAttempt() { log_tail_.RetireFiles(); }
   // Identifies a log file: one stream of one rank in one attempt.
   struct LogFile {

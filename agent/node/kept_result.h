@@ -17,7 +17,8 @@ namespace dslaunch {
 std::vector<std::string> SecondResultFolders(const std::vector<std::string>& socket_folders,
                                              const std::string& job_id, uint32_t node_index);
 
-// Returns the second folders of this process's user: in the folders of its sockets, and in memory.
+// Returns the second folders of this process's user: one in each folder for the user's sockets, and
+// one in /dev/shm, whose content is in memory.
 std::vector<std::string> OwnSecondResultFolders(const std::string& job_id, uint32_t node_index);
 
 // Writes the result to `folder`, otherwise to the first of `seconds` that can be made private to

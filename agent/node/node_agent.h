@@ -30,8 +30,10 @@ namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd` is the socket to the supervisor (proto/supervisor.proto). `serve` receives further
-  // connections for the Agent service. The other arguments are as for NodeRanks.
+  // `control_fd` is the socket to the supervisor (proto/supervisor.proto). `sockets_fd` is the
+  // socket through which sockets for workers are passed to the supervisor. `pmix_server` is the
+  // content of the program dslaunch-pmix; empty if there is none. `serve` receives further
+  // connections for the Agent service.
   NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd, std::string_view pmix_server,
             std::function<void(UniqueFd)> serve);
 

@@ -43,15 +43,16 @@ class NodeRendezvous {
   // Joins the rendezvous that the last search found, or this node's own rendezvous. Adds the ports
   // of this node to `action`.
   void Join(agent_action::JoinRendezvous& action);
-  // Returns the result of the function of RendezvousLink with the same name.
+  // Returns the address at which this node reaches the rendezvous; empty if it is in this process.
   const std::string& address() const { return link_->address(); }
+  // Returns the round trip of the newest answered heartbeat; 0 before the first answer.
   uint64_t round_trip_us() const { return link_->round_trip_us(); }
   // Updates the content of heartbeats, and refreshes a silent connection. Called at each tick of
   // the loop.
   void Turn(std::vector<pb::Stillness> stillness);
-  // Checks the time limits of a rendezvous on this node. Beat() sends a heartbeat. Both are called
-  // on the heartbeat thread.
+  // Checks the time limits of the rendezvous on this node, if any. Called on the heartbeat thread.
   void TickServer();
+  // Sends a heartbeat to the rendezvous. Called on the heartbeat thread.
   void Beat() { link_->Beat(); }
 
   void Do(agent_action::SendToRendezvous& action);

@@ -87,9 +87,9 @@ class RankLinkCore {
   // Handles the first message of a connection from node `node`, which its certificate names. `node`
   // is this node if a rank of this node connects to another rank of this node.
   RankLinkActions OnIncoming(const RankLinkMessage& message, uint32_t node, UniqueFd fd);
-  // Handles the connection that ConnectHere or ConnectTo made. OnFailed() handles a failure of
-  // ConnectTo.
+  // Handles the connection that ConnectHere or ConnectTo made.
   RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
+  // Handles a failure of ConnectTo; `why` is the reason for the rank.
   RankLinkActions OnFailed(uint64_t session, const RankLinkMessage& message, std::string why);
 
  private:

@@ -50,6 +50,9 @@ class RankLinkHub {
   // closed.
   using OnVoter = std::function<void(uint32_t node, UniqueFd plain)>;
   void SetOnVoter(OnVoter on_voter) { on_voter_ = std::move(on_voter); }
+  // Connects to the agent of `node` within `limit`, to send a vote over the connection. Calls
+  // `then` on the loop's thread with the connection or an error. Never calls `then` if no port is
+  // open.
   void DialToVote(const std::string& endpoint, uint32_t node, milliseconds limit,
                   std::function<void(Result<UniqueFd> plain)> then);
 

@@ -24,8 +24,9 @@ namespace dslaunch {
 // on the loop's thread.
 class RankWatch {
  public:
-  // `report_now` is called after a look at which the time of a rank has passed a mark (NextMark).
-  // `stacks` and `flights` must outlive this object.
+  // `report_now` is called after a look at which a rank's time without a sign of life has passed a
+  // mark, a time that matters for detecting a standstill (NextMark). `stacks` and `flights` must
+  // outlive this object.
   RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
             const FlightRequests& flights, std::function<void()> report_now);
 
@@ -66,9 +67,9 @@ class RankWatch {
   std::map<uint32_t, uint64_t> exchanges_;
 };
 
-// Returns the mean time between two looks, which is a twelfth of the shorter limit, such as 5 s for
-// 60 s, but at least 100 ms. At least six looks then fit into each limit. Ignores a limit of 0;
-// returns 0 if both limits are 0.
+// Returns the mean time between two looks: a twelfth of the shorter of the limits `setup` and
+// `hang`, such as 5 s for 60 s, but at least 100 ms. At least six looks then fit into each limit.
+// Ignores a limit of 0; returns 0 if both limits are 0.
 milliseconds LookInterval(milliseconds setup, milliseconds hang);
 
 // Returns how long it takes until a rank without a sign of life reaches a time that matters for the

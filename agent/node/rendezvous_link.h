@@ -25,10 +25,10 @@ namespace dslaunch {
 // The agent's end of the stream to its rendezvous. Used on the loop's thread, except for Beat().
 class RendezvousLink {
  public:
-  // These callbacks receive the rendezvous' messages and the reason for the end of the stream, on
-  // the loop's thread. on_end is called once for each Join(), as the last callback, unless Leave()
-  // was called.
+  // Receives a message of the rendezvous, on the loop's thread.
   using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
+  // Receives the reason for the end of the stream, on the loop's thread. Called once for each
+  // Join(), as the last callback, unless Leave() was called.
   using OnEnd = std::function<void(const std::string& why)>;
   // Reports that a majority (rendezvous/majority.h) was present `age` before the rendezvous
   // answered the heartbeat sent at `sent`. Called on gRPC's threads when the answer arrives.

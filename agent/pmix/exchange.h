@@ -27,15 +27,15 @@ struct Send {
   uint32_t node_rank = 0;
   pb::PmixMessage message;
 };
-// An action that ends the fence of OnLocalFence(). `failure` is the reason if it failed; empty on
-// success.
+// An action that ends the fence of OnLocalFence() with that `id`. On success, `data` contains the
+// values of all nodes and `failure` is empty. Otherwise `failure` is the reason.
 struct EndFence {
   uint64_t id = 0;
   std::string data;
   std::string failure;
 };
-// An action that ends the request of OnLocalRequest(). `failure` is the reason if it failed; empty
-// on success.
+// An action that ends the request of OnLocalRequest() with that `id`. On success, `data` contains
+// the requested values and `failure` is empty. Otherwise `failure` is the reason.
 struct EndRequest {
   uint64_t id = 0;
   std::string data;
@@ -54,8 +54,8 @@ using PmixAction = std::variant<pmix_action::Send, pmix_action::EndFence, pmix_a
 using PmixActions = std::vector<PmixAction>;
 
 class PmixExchange {
-  // Limit of the total size of all nodes' data of a fence, because a frame is limited to 16 MiB.
  public:
+  // Limit of the total size of all nodes' data of a fence, because a frame is limited to 16 MiB.
   static constexpr size_t kMaxFenceBytes = size_t{15} << 20;
   // Limit of concurrent fences, and of concurrent requests.
   static constexpr size_t kMaxOpen = 65'536;
@@ -69,6 +69,8 @@ class PmixExchange {
   PmixActions OnLocalFence(uint64_t id, std::vector<uint32_t> ranks, std::string data);
   // Handles a request of a rank on this node for the values of `rank`, which is on another node.
   PmixActions OnLocalRequest(uint64_t id, uint32_t rank);
+  // Handles the library's answer to AskLibrary, which is sent to the node that requested the
+  // values.
   PmixActions OnLocalReply(pb::ModexReply reply);
 
   // Handles the end of all ranks of a node, or the loss of that node. All fences and requests that

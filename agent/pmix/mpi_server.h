@@ -17,9 +17,13 @@ namespace dslaunch {
 // Callbacks for requests of OpenPMIx's library to its host. They are called on a thread of the
 // library, which they must not block.
 struct PmixRequests {
-  // Called when ranks enter a fence, or a rank requests values; PmixExchange::OnLocalFence() and
-  // OnLocalRequest() describe the arguments. end_ticket(id, ...) answers. `id` is below kPmiFence.
+  // Called when all participating ranks of this node have entered a fence
+  // (PmixExchange::OnLocalFence). PmixLibrary::end_ticket(id, ...) answers. `id` is below
+  // kPmiFence.
   std::function<void(uint64_t id, std::vector<uint32_t> ranks, std::string data)> on_fence;
+  // Called when a rank of this node requests the values of `rank` on another node
+  // (PmixExchange::OnLocalRequest). PmixLibrary::end_ticket(id, ...) answers. `id` is below
+  // kPmiFence.
   std::function<void(uint64_t id, uint32_t rank)> on_request;
   // Called when a rank has called MPI_Init or MPI_Finalize, or an equivalent function.
   std::function<void(uint32_t rank, bool has_finalized)> on_rank;

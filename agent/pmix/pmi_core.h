@@ -61,6 +61,7 @@ class PmiCore {
   explicit PmiCore(const pb::PmixJob& job);
 
   uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
+  // Returns the rank's state by its calls of MPI_Init and MPI_Finalize.
   pb::PmixRank::State StateOf(uint32_t local_rank) const;
 
   // Handles a line from a rank of this node, without its newline. Fails with kBadInput if no

@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Memory in use from which a GPU counts as not free. The driver itself uses some hundred MB.
+// Bytes of used memory from which a GPU counts as not free. The driver itself uses some hundred MB.
 inline constexpr uint64_t kFreeGpuUsesBytes = uint64_t{1} << 30;
 
 struct GpuHealthReport {
@@ -23,16 +23,17 @@ struct GpuHealthReport {
 // for at most `wait` and a few seconds.
 GpuHealthReport ExamineGpus(const std::string& nvidia_smi, uint32_t wanted, milliseconds wait);
 
-// Returns whether the first `wanted` GPUs are free. Pure.
+// Returns whether each of the first `wanted` GPUs uses less memory than kFreeGpuUsesBytes. Pure.
 bool AreFree(const std::vector<pb::GpuHealth>& gpus, uint32_t wanted);
 
-// Returns the state of the GPUs in the output of nvidia-smi, which is not trusted. `gpus` is the
-// answer to kGpuHealthQuery, and `apps` the answer to kGpuAppsQuery. Pure.
+// Options with which nvidia-smi prints the state of each GPU, and the processes that use GPUs.
 inline constexpr char kGpuHealthQuery[] =
     "--query-gpu=index,uuid,memory.total,memory.used,ecc.errors.uncorrected.volatile.total,"
     "retired_pages.pending,clocks_throttle_reasons.hw_thermal_slowdown,"
     "clocks_throttle_reasons.hw_power_brake_slowdown,clocks.max.sm";
 inline constexpr char kGpuAppsQuery[] = "--query-compute-apps=gpu_uuid,pid,used_memory,name";
+// Returns the state of the GPUs in the output of nvidia-smi, which is not trusted. `gpus` is the
+// answer to kGpuHealthQuery, and `apps` the answer to kGpuAppsQuery. Pure.
 std::vector<pb::GpuHealth> ParseGpuHealth(std::string_view gpus, std::string_view apps);
 
 }  // namespace dslaunch

@@ -23,7 +23,9 @@ class LinkServer {
   ~LinkServer() { Stop(); }
   LinkServer(const LinkServer&) = delete;
 
-  // Listens on a free port of all addresses, after stopping the server of an earlier call.
+  // Listens on a free port of all addresses, after stopping the server of an earlier call. Stops by
+  // itself when the request's time is over. If this node cannot listen, the reply contains the
+  // reason.
   pb::ServeLinkReply Start(const pb::ServeLinkRequest& request);
 
   // Closes the port and the current connection.
@@ -34,8 +36,8 @@ class LinkServer {
   std::thread thread_;
 };
 
-// Returns the round trip and the speed in both directions at the first endpoint that answers.
-// Blocks for at most the request's patience.
+// Returns the round trip and the speed in both directions at the first endpoint that answers. If
+// the measurement fails, the reply contains the reason. Blocks for at most the request's patience.
 pb::LinkMeasurement MeasureLink(const pb::MeasureLinkRequest& request);
 
 }  // namespace dslaunch

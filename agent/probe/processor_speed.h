@@ -9,7 +9,8 @@ namespace dslaunch {
 
 struct ProcessorSpeed {
   uint64_t core_flops = 0;  // operations per second of the slowest thread, in its best slice
-  uint32_t cpu_share_permille = 0;  // processor time of all threads divided by their elapsed time
+  // Processor time of all threads in thousandths of their elapsed time.
+  uint32_t cpu_share_permille = 0;
 };
 
 // Returns the speed of matrix products on `threads` threads during `duration`, in slices of about a
@@ -19,7 +20,8 @@ ProcessorSpeed MeasureProcessor(int threads, milliseconds duration);
 
 struct MemorySpeed {
   uint64_t bytes_per_s = 0;  // speed of copying in the best pass; 0 without 32 MiB of free memory
-  uint32_t starved_permille = 0;  // part of the time in which the thread waited for a processor
+  // Share of the time that the thread waited for a CPU, in thousandths.
+  uint32_t starved_permille = 0;
 };
 
 // Returns the speed of copying memory during `duration`. Blocks for `duration`.

@@ -20,7 +20,7 @@ class NodeSampler {
   static constexpr milliseconds kShortestInterval{250};
 
   // `ranks` returns the current ranks, and `emit` receives the samples. Both are called from the
-  // loop only. `find` is as for DeviceWatch.
+  // loop only. `find` returns the path of nvidia-smi; empty if the node does not have it.
   NodeSampler(asio::io_context& loop, std::function<const AttemptWorkers&()> ranks,
               std::function<void(pb::NodeSample)> emit, DeviceWatch::Find find);
 

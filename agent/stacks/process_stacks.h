@@ -20,9 +20,8 @@ namespace dslaunch {
 struct ThreadStack {
   // State in the kernel; `tid` is 0 and `state` '?' if the tid of the thread is unknown.
   ThreadState kernel = {};
-  // Signature of the Python frames; for a thread without Python frames, a hash of its state in the
-  // kernel.
   PythonThread python = {};
+  // Hash of the Python frames; for a thread without Python frames, of its state in the kernel.
   uint64_t signature = 0;
 };
 

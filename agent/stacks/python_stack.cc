@@ -14,7 +14,8 @@ namespace dslaunch {
 namespace {
 
 constexpr int kFirstWithAddresses = 11;  // first version in which frame_instruction is an address
-// First version in which an index counts units instead of bytes.
+// First version of Python 3 in which frame_instruction counts units of two bytes. It counts bytes
+// in earlier versions.
 constexpr int kFirstWithUnits = 10;
 constexpr int kFirstWithTags = 13;  // first version in which frame_code may have tag bits
 constexpr uint64_t kTagBits = 7;

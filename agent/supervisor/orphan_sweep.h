@@ -22,10 +22,10 @@ struct Orphans {
   std::string cgroup = {};
 };
 
-// Ends all of these processes by the graceful kill, and removes the cgroup. Spares the caller.
-// Other nodes of the job may be on this machine too, so ranks whose own supervisor lives are spared
-// as well. Blocks until no process is left or grace + teardown have passed. Returns the processes
-// that are left.
+// Ends the processes that `orphans` identifies by the graceful kill, and removes the cgroup. Spares
+// the caller. Other nodes of the job may be on this machine too, so ranks whose own supervisor
+// lives are spared as well. Blocks until no process is left or grace + teardown have passed.
+// Returns the processes that are left.
 LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& options);
 
 }  // namespace dslaunch

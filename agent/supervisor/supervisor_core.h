@@ -1,7 +1,7 @@
-// The supervisor's state machine, which decides the response to each request of the agent, end of a
-// child, signal and timeout. Its member SupervisorWorkersCore decides about the workers. Uses no
-// clock, threads or I/O; agent/supervisor/supervisor.cc, tests and the simulator carry out its
-// actions.
+// Implements the supervisor's state machine, which decides the response to each request of the
+// agent, end of a child, signal and timeout. Its member SupervisorWorkersCore decides about the
+// workers. Uses no clock, threads or I/O; agent/supervisor/supervisor.cc, tests and the simulator
+// carry out its actions.
 //
 //   serving -> ending: graceful kill -> agent's end -> its last bytes -> finished
 //
@@ -39,7 +39,8 @@ class SupervisorCore {
     // the job. The agent then stops the job in order, and supervisor and agent survive the signal
     // until the front end, its lease or SIGKILL ends them.
     bool in_step = false;
-    // For tests only: the bug that SupervisorWorkersCore describes.
+    // For tests only: a bug that the simulator must find. If set, every process counts as ended as
+    // soon as a signal is sent.
     bool plant_early_reaped = false;
   };
 
@@ -62,30 +63,33 @@ class SupervisorCore {
   // The functions below handle events. Each returns the actions to carry out. `now` never
   // decreases.
 
-  // Handles a request of the agent. OnControlLost() handles the end of the socket for requests, or
-  // an invalid message on it.
+  // Handles a request of the agent.
   SupervisorActions OnRequest(pb::SupervisorRequest request, Clock::time_point now);
+  // Handles the end of the socket for requests, or an invalid message on it.
   SupervisorActions OnControlLost(Clock::time_point now);
   // Handles end of file from the front end, or a failed write to it.
   SupervisorActions OnFrontEndGone(Clock::time_point now);
-  // Handles the loss of a connection whose stream the front end can resume. OnConnectionResumed()
-  // handles the restored connection.
+  // Handles the loss of a connection whose stream the front end can resume.
   SupervisorActions OnConnectionBroken(Clock::time_point now);
+  // Handles the restored connection.
   SupervisorActions OnConnectionResumed();
   // Records that the front end has received all bytes of the agent, and that no more follow.
   SupervisorActions OnOutboundEnded(Clock::time_point now);
   // Handles a signal that the supervisor has received.
   SupervisorActions OnSignal(int signal, Clock::time_point now);
-  // Handles the exit of the agent, which was reaped. After every reaped child, whether agent,
-  // worker (SupervisorWorkersCore::OnChange) or neither, OnReaped() must be called.
+  // Handles the exit of the agent, which was reaped.
   SupervisorActions OnAgentEnd(AgentEnd end);
+  // Continues after a child was reaped: the agent, a worker or another process. Must be called
+  // after OnAgentEnd() or SupervisorWorkersCore::OnChange() for that child.
   SupervisorActions OnReaped(Clock::time_point now);
-  // Checks the time limits. Called at wake() or later; wake() is nullopt if there is no time limit.
+  // Checks the time limits. Called at wake() or later.
   SupervisorActions OnTime(Clock::time_point now);
+  // Returns the time of the next time limit; nullopt if there is none.
   std::optional<Clock::time_point> wake() const;
 
-  // Handles the result of CountLeft. OnLeftListed() handles the result of ListLeft.
+  // Handles the result of CountLeft.
   SupervisorActions OnLeft(LeftCount left, Clock::time_point now);
+  // Handles the result of ListLeft.
   SupervisorActions OnLeftListed(const LeftProcesses& left, Clock::time_point now);
 
  private:

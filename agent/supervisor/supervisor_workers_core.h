@@ -35,18 +35,19 @@ struct WorkerChange {
 // decreases.
 class SupervisorWorkersCore {
  public:
-  // `plant_early_reaped` is a bug for tests of the simulator, which must find it: as soon as a
-  // signal is sent, every process counts as ended.
+  // `plant_early_reaped` enables a bug that tests of the simulator must find: as soon as a signal
+  // is sent, every process counts as ended.
   explicit SupervisorWorkersCore(bool plant_early_reaped = false)
       : plant_early_reaped_(plant_early_reaped) {}
 
   void Configure(const pb::Configure& configure);
   // Starts workers. Every start fails if `is_refused`, or while the graceful kill runs.
   SupervisorActions OnSpawn(pb::SpawnWorkers spawn, bool is_refused);
-  // Handles the result of MakeCgroup. OnStarted() and OnStartFailed() handle the results of
-  // StartWorker.
+  // Handles the result of MakeCgroup: the folder of the cgroup, or why there is none.
   SupervisorActions OnCgroup(const Result<std::string>& folder);
+  // Handles a successful StartWorker.
   SupervisorActions OnStarted(uint32_t local_rank, pid_t pid);
+  // Handles a failed StartWorker.
   SupervisorActions OnStartFailed(uint32_t local_rank, const SpawnFailure& failure);
   // Handles a worker that was reaped, stopped or continued.
   SupervisorActions OnChange(uint32_t local_rank, const WorkerChange& change);
@@ -67,14 +68,15 @@ class SupervisorWorkersCore {
   std::optional<Clock::time_point> wake() const { return wake_; }
   // Returns whether the time wake() has passed, once for each wake().
   bool Expires(Clock::time_point now);
-  // Handles the result of CountLeft. OnLeftListed() handles the result of ListLeft.
+  // Handles the result of CountLeft.
   SupervisorActions OnLeft(LeftCount left, Clock::time_point now);
+  // Handles the result of ListLeft.
   SupervisorActions OnLeftListed(const LeftProcesses& left);
 
  private:
-  // Changes the state of a worker and returns the report. StepAll() changes all states by an event
-  // that is never reported.
+  // Changes the state of a worker and returns the report.
   WorkerReport Step(uint32_t local_rank, WorkerEvent event);
+  // Changes the states of all workers by an event that is never reported.
   void StepAll(WorkerEvent event);
   void BeginKill(int first_signal);
   SupervisorActions EndKill(const LeftProcesses& left);

@@ -27,9 +27,9 @@ class Watchdog {
   // process with one thread.
   void Start(Orphans orphans, const GracefulKillOptions& graceful_kill);
 
-  // Adds the group of a worker that was started. ForgetGroups() removes all groups when no process
-  // of any worker is left.
+  // Adds the group of a worker that was started.
   void AddGroup(pid_t group);
+  // Removes all groups. Call this when no process of any worker is left.
   void ForgetGroups();
 
   // Kills and reaps the watchdog, because no processes are left that it would have to end.
