@@ -15,6 +15,7 @@ struct PortReservation {
   UniqueFd socket;
   int port = 0;
 
+  // Stops listening but keeps the socket bound, so that rank 0 can listen at the port.
   void LetOthersListen() const;
 };
 

@@ -78,10 +78,10 @@ struct WorkerEnv {
     return master_addr.starts_with("127.") || master_addr == "::1";
   }
 
-  // Return the variables of this worker. The values of Required() override values of the node or
-  // the user. The values of Defaults() do not, because a user may have set these variables on
-  // purpose (OMP_NUM_THREADS, *_SOCKET_IFNAME, PYTHONUNBUFFERED).
+  // Returns the variables of this worker that override values of the node or the user.
   std::vector<std::pair<std::string, std::string>> Required() const;
+  // Returns the variables of this worker that do not override such values, because a user may have
+  // set them on purpose (OMP_NUM_THREADS, *_SOCKET_IFNAME, PYTHONUNBUFFERED).
   std::vector<std::pair<std::string, std::string>> Defaults() const;
 
   using Getenv = std::function<const char*(const char*)>;

@@ -52,9 +52,11 @@ class Lease {
   Time renewed() const;
 
   // Returns the remaining time: nullopt if the lease never ends, 0 if it has expired. Call this
-  // every `look_every`, from any thread. If a call is late by more than kStall and finds the lease
-  // expired, this process could not run: it may have unread renewals, or a front end on the same
-  // machine could not run either. In this case kCatchUp remains, once after each renewal.
+  // every `look_every`, from any thread.
+  //
+  // If a call is late by more than kStall (base/deadline.h) and finds the lease expired, this
+  // process could not run. It may then have unread renewals, or a front end on the same machine
+  // could not run either. So kCatchUp remains, once after each renewal.
   std::optional<milliseconds> Left(Time now);
 
   static constexpr milliseconds kCatchUp{3'000};
@@ -63,7 +65,7 @@ class Lease {
   mutable Mutex mutex_;
   Terms terms_ DSL_GUARDED_BY(mutex_);
   Time begun_ DSL_GUARDED_BY(mutex_);
-  // The newest `last_seen_us` in the front end's renewals, as a time.
+  // The newest answer that the front end had received when it sent its renewals, as a time.
   Time last_seen_ DSL_GUARDED_BY(mutex_);
   Time renewed_ DSL_GUARDED_BY(mutex_);
   Time looked_ DSL_GUARDED_BY(mutex_);

@@ -25,9 +25,9 @@ class NodeTable {
   // Returns the node at `index`. Precondition: `index` < size().
   pb::Node At(uint32_t index) const;
   uint32_t SlotsOf(uint32_t index) const { return RunOf(index).slots; }
-  // Return the number of slots of all nodes, or of all nodes that are not spares; at most
-  // UINT32_MAX.
+  // Returns the number of slots of all nodes, at most UINT32_MAX.
   uint32_t num_slots() const { return num_slots_; }
+  // Returns the number of slots of the nodes that are not spares, at most UINT32_MAX.
   uint32_t num_regular_slots() const { return num_regular_slots_; }
   std::vector<pb::Node> All() const;
 

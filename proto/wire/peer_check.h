@@ -1,9 +1,10 @@
 // Checks messages from other processes of a job before they are used: from agents to the front end
 // and to the rendezvous, and from the rendezvous to agents. Pure.
 //
-// Texts beyond their limits are cut, and then end with "...". A number, address or count that no
-// agent sends is an error. The error message is one sentence that names the field; it follows "its
-// agent sent" or "it sent". The caller must stop trusting a peer after such an error.
+// Each function cuts texts beyond their limits, which then end with "...". It fails with
+// kUnavailable if a number, address or count is one that no agent sends. The error message is one
+// sentence that names the field; it follows "its agent sent" or "it sent". The caller must stop
+// trusting a peer after such an error.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ struct PeerLimits {
   uint64_t attempts = kMaxAttempts;
 };
 
-// Check messages from agents to the front end.
+// The functions below check messages from agents to the front end.
 Result<void> CheckPrepareReply(pb::PrepareReply& reply);
 Result<void> CheckCopyOutput(pb::CopyOutput& output);
 Result<void> CheckFailoverReply(pb::FailoverReply& reply);
@@ -45,11 +46,11 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits);
 Result<void> CheckJobSight(pb::JobSight& sight);
 Result<void> CheckStacksReply(pb::StacksReply& reply, const PeerLimits& limits);
 
-// Check messages between agents and the rendezvous, in both directions.
+// The functions below check messages between agents and the rendezvous, in both directions.
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits);
 Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLimits& limits);
 
-// Check messages between agents that elect another host of the rendezvous.
+// The functions below check messages between agents that elect another host of the rendezvous.
 Result<void> CheckVote(pb::Vote& vote, const PeerLimits& limits);
 Result<void> CheckVoteAnswer(pb::VoteAnswer& answer);
 

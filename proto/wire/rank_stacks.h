@@ -41,7 +41,8 @@ const pb::ThreadStack* ShownThread(const pb::RankStacks& stacks);
 
 // Returns the frames as text, "load (data.py:41) < train (train.py:88) < <module> (train.py:120)",
 // innermost first, with at most `max_frames` frames and "..." for the rest. File names are
-// shortened to their last component. Empty without frames. Sanitized for a terminal.
+// shortened to their last component. Returns an empty string if the thread has no frames. Sanitized
+// for a terminal.
 std::string FramesText(const pb::ThreadStack& thread, size_t max_frames);
 
 // Returns the thread's activity in the kernel, such as "in read() of a FIFO (pipe_read)" or
@@ -74,8 +75,8 @@ struct FoldedStacks {
   const pb::RankStacks* stacks = nullptr;  // stacks of the group's first rank; not owned
 };
 
-// Groups ranks whose shown threads have the same frames, or without frames the same call, target
-// and kernel function. The groups are sorted by their first rank.
+// Groups ranks whose threads at ShownThread() have the same frames or, without frames, the same
+// system call, file and kernel function. Returns the groups sorted by their first rank.
 std::vector<FoldedStacks> FoldStacks(std::span<const pb::RankStacks> ranks);
 
 }  // namespace dslaunch
