@@ -26,7 +26,7 @@ class FrontEnd {
 
   Process& process() { return process_; }
   bool is_over() const { return process_.gone; }
-  // Returns nullopt if the front end still runs or was killed.
+  // Returns the exit code of the front end; nullopt if it still runs or was killed.
   std::optional<int> exit_code() const { return exit_code_; }
   int failovers() const { return failovers_; }
   bool has_detached() const { return has_detached_; }
@@ -35,13 +35,13 @@ class FrontEnd {
 
   void Start();
 
-  // Results from a node, called on this process.
+  // The functions below handle what a node sends. Called on this process.
   void OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event);
   void OnAlive(NodeIncarnation& incarnation);
   void OnStreamEnd(NodeIncarnation& incarnation);
   void OnLinkClosed(NodeIncarnation& incarnation, bool supervisor_ended);
 
-  // Faults of the front end's process and machine.
+  // The functions below inject faults of the front end's process and machine.
   void Crash();
   void LosePower();
   void Interrupt();
@@ -95,10 +95,12 @@ class FrontEnd {
   void EndOurSide(Client& client, bool abort = false);
   void Finish();
 
-  // Returns the client of `incarnation`; nullptr if the node has been connected again since.
+  // Returns the client of `incarnation`; nullptr if the front end has connected to the node again
+  // since.
   Client* ClientOf(const NodeIncarnation& incarnation);
-  // Converts the endpoint of a rendezvous to its object, and back.
+  // Returns the rendezvous that `endpoint` names. Precondition: EndpointOf() returned `endpoint`.
   Rendezvous* RendezvousAt(const std::string& endpoint) const;
+  // Returns the endpoint that names `rendezvous`.
   std::string EndpointOf(const Rendezvous& rendezvous) const;
 
   template <class MakeText>

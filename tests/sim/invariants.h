@@ -19,41 +19,43 @@ class Invariants {
  public:
   Invariants(const Job& job, std::function<int64_t()> now) : job_(job), now_(std::move(now)) {}
 
-  // "a rank of an attempt is started once, on one node": never two owners. `incarnation` is the
-  // supervisor that started it.
+  // Checks "a rank of an attempt is started once, on one node". `incarnation` is the supervisor
+  // that started the rank.
   void OnStart(uint64_t attempt, uint32_t rank, uint32_t world_size, uint32_t node,
                size_t incarnation);
   void OnRankFailed(uint64_t attempt, uint32_t node);
   void OnRanksFinished(uint64_t attempt, uint32_t node);
-  // "a node without contact to its front end ends its ranks": by `lease_ends_by` at the latest.
+  // Checks "a node without contact to its front end ends its ranks", by `lease_ends_by` at the
+  // latest.
   void OnGracefulKill(uint32_t node, int64_t lease_ends_by);
-  // Records that the supervisor of `incarnation` has ended or lost all processes that it started.
-  // `left`: except for processes that cannot be killed, which the node reports.
+  // Records that the supervisor of `incarnation` has ended or lost the processes that it started.
+  // `left` is whether processes that cannot be killed still run; the node reports these.
   void OnEmpty(size_t incarnation, bool left);
 
-  // "a node reports that it has drained, or is torn down, only when no rank of its runs": counts
-  // ranks up to `attempt`, except processes that cannot be killed.
+  // Checks "a node reports that it has drained, or is torn down, only when none of its ranks runs".
+  // Counts ranks up to `attempt`, except processes that cannot be killed.
   void OnSaidEmpty(uint64_t attempt, uint32_t node, size_t incarnation);
 
-  // "ranks of an attempt follow hostfile order and have an address to meet at".
+  // Checks "ranks of an attempt follow hostfile order and have an address to meet at".
   void OnFormed(uint64_t attempt,
                 const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments);
-  // "a rendezvous gives ranks once its lost predecessor's node has none": otherwise two halves of a
-  // job would overwrite each other's files.
+  // Checks "a rendezvous gives ranks once its lost predecessor's node has none". Otherwise two
+  // halves of a job would overwrite each other's files.
   void OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node);
-  // "an elected rendezvous gives ranks once no node has any". From then on, no older attempt may
-  // begin, so that two halves of a cut network never both continue.
+  // Checks "an elected rendezvous gives ranks once no node has any". From then on, no older attempt
+  // may begin, so that two halves of a cut network never both continue.
   void OnFormedAfterElection(uint64_t attempt);
-  // "whatever ends an attempt or a job has a message for the user".
+  // Checks "whatever ends an attempt or a job has a message for the user".
   void OnCause(const pb::Cause& cause);
 
-  // "the rendezvous decides success only when every node with ranks has finished". The front end
-  // checks the same, so a violation would not change the exit code.
+  // Checks "the rendezvous decides success only when every node with ranks has finished". The front
+  // end checks the same, so a violation would not change the exit code.
   void OnDecidedSuccess(uint64_t attempt);
 
-  // "exit code 0 means that every rank of the final attempt succeeded and its nodes are empty".
+  // Checks "exit code 0 means that every rank of the final attempt succeeded and its nodes are
+  // empty".
   void OnExit(const JobEnd& end);
-  // "after the end of a job, none of its processes runs".
+  // Checks "after the end of a job, none of its processes runs".
   void OnQuiet();
   // Records a violation of "every job ends in a bounded time", or of a rule that is checked
   // elsewhere.

@@ -29,10 +29,10 @@ struct Job {
   int most_reconnects = kMostReconnects;
   int64_t join_timeout_ms = 0;  // join timeout, if the job has one command on each node
   // Time in ms after which the network between node 0 and all others is cut; -1 if it is never cut.
-  // The two flags below are the directions that stay open.
+  // host_hears and host_is_heard name the directions that stay open.
   int64_t host_is_cut_at_ms = -1;
-  bool host_hears = false;
-  bool host_is_heard = false;
+  bool host_hears = false;           // whether messages to node 0 still arrive
+  bool host_is_heard = false;        // whether messages from node 0 still arrive
   bool host_sees_front_end = false;  // whether node 0 and the front end stay connected
   bool is_calm = false;  // whether ranks start in time and never fail, and the network is fast
 

@@ -33,10 +33,11 @@ class NodeIncarnation {
 
   uint32_t node() const { return node_; }
   size_t index() const { return index_; }
-  // Returns one of three processes that can stall separately: the agent's loop, the agent's other
-  // threads (the heart and the server of a rendezvous), and the supervisor.
+  // A node has three processes that can stall separately. Returns the agent's loop.
   Process& loop() { return loop_; }
+  // Returns the process of the agent's other threads: its heart and the server of a rendezvous.
   Process& threads() { return threads_; }
+  // Returns the supervisor's process.
   Process& supervisor() { return supervisor_.process(); }
   Clock::time_point Now() const;
   BootClock::time_point BootNow() const;
@@ -44,16 +45,16 @@ class NodeIncarnation {
   bool is_over() const { return supervisor_.gone() && loop_.gone; }
   Rendezvous* server() const { return server_; }
 
-  // Calls of the front end, on the loop.
+  // The functions below are calls of the front end, on the loop.
   bool Prepare(const pb::PrepareRequest& request);  // false if the disk is full
   void Run(Rendezvous* rendezvous);
   void Stop(const pb::Cause& cause, bool kill_now);
-  // Returns false if this node does not wait for another rendezvous. `rendezvous`: the rendezvous
-  // to join; nullptr if this node opens a new one.
+  // Moves this node to another rendezvous. `rendezvous` is the rendezvous to join; nullptr if this
+  // node opens a new one. Returns false if this node does not wait for another rendezvous.
   bool Failover(const pb::FailoverRequest& request, Rendezvous* rendezvous);
   void Detach();
-  // Renews the lease; called on the agent's threads. Returns the agent's clock in us. `sent`: the
-  // time at which the front end sent the call, for the invariants.
+  // Renews the lease; called on the agent's threads. Returns the agent's clock in microseconds.
+  // `sent` is the time at which the front end sent the call, for the invariants.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, int64_t sent);
   // Handles end of file on the supervisor's stdin, after the front end's goodbye, its abort or its
   // death.
@@ -61,9 +62,9 @@ class NodeIncarnation {
   Wire& up() { return up_; }      // messages to the front end
   Wire& down() { return down_; }  // messages from the front end
 
-  // Events of the supervisor, the end of the connection that it carries (both on the loop), and the
-  // supervisor's own end.
+  // Handles an event of the supervisor, on the loop.
   void OnSupervisorEvent(const pb::SupervisorEvent& event);
+  // Handles the end of the front end's connection, which the supervisor carries, on the loop.
   void OnStreamOver();
   void OnSupervisorFinished();
   void OnSupervisorKilled();
@@ -72,20 +73,22 @@ class NodeIncarnation {
   // machine or the agent resumed.
   int64_t LeaseEndsBy();
 
-  // Messages of the rendezvous, on the loop.
+  // The functions below handle messages of the rendezvous and the end of its stream, on the loop.
   void OnRendezvousMessage(const Rendezvous& from, SessionId session,
                            const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const Rendezvous& from, SessionId session);
   // Handles a heartbeat on the agent's threads.
   void OnHeartbeat(const Rendezvous& from, SessionId session, const pb::Heartbeat& heartbeat);
 
-  // A vote of another node, the end of its connection, and the answer to a vote of this node.
+  // Handles a vote of node `voter`. `number` identifies the vote among all votes of the voter.
   void OnVote(NodeIncarnation& voter, uint64_t number, const pb::Vote& vote);
+  // Handles the end of the voter's connection, by which vote `number` is withdrawn.
   void OnVoterGone(const NodeIncarnation& voter, uint64_t number);
+  // Handles the answer of `candidate` to this node's vote `number`.
   void OnVoteAnswer(const NodeIncarnation& candidate, uint64_t number,
                     const pb::VoteAnswer& answer);
 
-  // Faults of the node's processes and machine.
+  // The functions below inject faults of the node's processes and machine.
   void KillAgent();
   void KillSupervisor() { supervisor_.Kill(); }
   void KillBoth();
@@ -182,7 +185,7 @@ class NodeIncarnation {
   uint64_t rendezvous_clock_us_ = 0;  // clock in the rendezvous' newest heartbeat
   struct Voter {
     NodeIncarnation* incarnation = nullptr;
-    uint64_t number = 0;  // number of the vote
+    uint64_t number = 0;  // number of the vote among the voter's votes
   };
   NodeIncarnation* candidate_ = nullptr;  // candidate that this node votes for
   uint64_t vote_ = 0;                     // number of the vote for candidate_

@@ -26,7 +26,7 @@ class PerNode;
 // A node's own command, from its start to its end.
 class Member {
  public:
-  // `number`: position of this command among the commands started so far.
+  // `number` is the position of this command among the commands started so far.
   Member(PerNode& per_node, World& world, size_t number, uint32_t node);
   Member(const Member&) = delete;
 
@@ -34,17 +34,18 @@ class Member {
   uint32_t node() const { return node_; }
   Process& process() { return process_; }
   NodeIncarnation* agent() const { return agent_; }
-  // Returns nullopt if the command still runs or was killed.
+  // Returns the exit code of the command; nullopt if it still runs or was killed.
   std::optional<int> exit_code() const { return exit_code_; }
 
   void Start() { Carry(core_.Start()); }
-  // These handle a message of node 0 and the end of its connection.
+  // Handles a message of node 0's command.
   void OnMessage(const pb::NodeMessage& message) { Carry(core_.OnMessage(message, Now())); }
+  // Handles the end of the connection to node 0's command.
   void OnClosed() { Carry(core_.OnClosed("end of file", Now())); }
   // Handles an event of an agent. Ignores agents other than the current one of this node.
   void OnEvent(const NodeIncarnation& agent, const pb::NodeEvent& event);
 
-  // Faults of the command.
+  // Injects a fault: the command receives a signal.
   void Interrupt(int signal_number) { Carry(core_.OnSignal(signal_number, Now())); }
   // Ends the command, as if it were killed or its machine lost power.
   void Kill();

@@ -12,9 +12,10 @@ enum class PlantedBug {
   // The front end names another rendezvous before the lease of the lost one has run out.
   kFailsOverTooEarly,
   kEarlyCommandEnd,  // a node's command does not wait for the end of its agent
-  // These are bugs of detached jobs. kMinority: one node counts as a majority. kNoElectionFence:
-  // the nodes elect another rendezvous before the leases of the lost one have run out.
+  // Of detached jobs: one node counts as a majority.
   kMinority,
+  // Of detached jobs: the nodes elect another rendezvous before the leases of the lost one have run
+  // out.
   kNoElectionFence,
 };
 

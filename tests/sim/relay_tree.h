@@ -1,5 +1,5 @@
-// Simulates a job of many nodes behind relays, with the product's cores. Only the requested fault
-// happens.
+// Simulates a job of many nodes behind relays, with the product's cores. No fault happens except
+// TreeJob::lost.
 #pragma once
 
 #include <cstdint>

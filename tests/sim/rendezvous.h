@@ -20,25 +20,28 @@ struct World;
 
 class Rendezvous {
  public:
-  // `lost_node`: the node whose lost rendezvous this one replaces; nullopt if it is the first.
+  // `lost_node` is the node whose lost rendezvous this one replaces; nullopt for the first
+  // rendezvous of a job.
   Rendezvous(World& world, NodeIncarnation& host, CoordinatorOptions options,
              std::optional<uint32_t> lost_node);
 
   bool is_open() const;
   NodeIncarnation& host() { return host_; }
 
-  // The agent's side: Attend begins a stream, Handle sends a message on it, and Leave ends it
-  // without another message.
+  // Begins the agent's stream and returns its session.
   SessionId Attend(NodeIncarnation& agent);
+  // Sends a message of the agent on its stream.
   void Handle(SessionId session, pb::AgentMessage message);
+  // Ends the agent's stream without another message.
   void Leave(SessionId session);
   // Handles the end of the agent's process. The host may treat it as a broken connection, whose
   // session it keeps for a while because the agent might resume it (rendezvous/server.cc).
   void BreakOff(SessionId session);
 
-  // The host's side: Tick is called at each of its beats. Close gives the rendezvous up; each agent
-  // is only notified that its stream has ended. A host without power does not call Close.
+  // Checks the time limits; called at each beat of the host.
   void Tick();
+  // Closes the rendezvous, for example because the host gives it up. Each agent is only notified
+  // that its stream has ended. A host that loses power does not call this.
   void Close();
 
   // Resets the connection. Both ends notice the reset, each at its own time.
@@ -70,7 +73,7 @@ class Rendezvous {
   void Deliver(std::vector<Outgoing> messages);
   void Check(const std::vector<Outgoing>& messages);
   void CheckReason(const pb::RendezvousMessage& message);
-  // Checks "a node that has left and is empty may join again".
+  // Checks the invariant "a node that has left and is empty may join again".
   void CheckRefusal(SessionId refused);
   void CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages);
   // Returns the current time of the host's clock, and passes its boot time to the coordinator.

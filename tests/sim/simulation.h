@@ -28,9 +28,10 @@ History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 // Runs the history of a job of one command on each node.
 History RunPerNodeHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
-// Run the histories of jobs whose node with the rendezvous is cut off in one direction
+// Runs the history of a job whose node with the rendezvous is cut off in one direction
 // (DrawHalfCutJob).
 History RunHalfCutHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
+// Runs the history of such a job that is also detached once it runs.
 History RunDetachedHalfCutHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 
 }  // namespace dslaunch::sim

@@ -46,12 +46,14 @@ class Supervisor {
   // Handles a request of the agent, from any of its threads. The answers go to
   // NodeIncarnation::OnSupervisorEvent.
   void Request(pb::SupervisorRequest request);
-  // Handles the agent's end, by itself or killed. Its descriptors are closed in both cases.
+  // Handles the agent's end; `killed` is whether SIGKILL ended it. Its descriptors are closed in
+  // both cases.
   void OnAgentGone(bool killed);
   // Handles end of file on the supervisor's stdin. The agent's connection ends with it.
   void OnFrontEndEof();
 
-  // Faults. Both end the supervisor and the processes that it has started.
+  // The functions below inject faults, which end the supervisor and the processes that it has
+  // started.
   void Kill();
   void LosePower();
 

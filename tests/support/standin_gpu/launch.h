@@ -28,10 +28,10 @@ struct Launch {
 // the same memory.
 void Enqueue(const c10::Stream& stream, Launch launch);
 
-// MarkStream returns an event after the work that `stream` has so far. LetStreamWait makes `stream`
-// wait for an event. Neither has an effect while a graph is recorded, because a graph is one
-// sequence.
+// Returns an event after the work that `stream` has so far. While a graph is recorded, returns an
+// event that is already done, because a graph is one sequence.
 std::shared_ptr<EventMark> MarkStream(const c10::Stream& stream);
+// Makes `stream` wait for an event. Does nothing while a graph is recorded.
 void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& event);
 // Returns whether the event is done. If it is, the host's later work is ordered after the event.
 bool QueryEvent(const EventMark& event);

@@ -18,7 +18,8 @@ inline constexpr uint64_t kRegionBytes = uint64_t{16} << 30;  // address space p
 
 bool IsDevicePointer(const void* p);
 bool IsPinnedPointer(const void* p);
-c10::DeviceIndex DeviceOf(const void* p);  // -1 if `p` is not on a device
+// Returns the device on which `p` is; -1 if `p` is not on a device.
+c10::DeviceIndex DeviceOf(const void* p);
 // Returns the address of `p` for kernels; `p` itself if `p` is neither on a device nor pinned.
 void* KernelAddress(const void* p);
 
@@ -26,7 +27,7 @@ void* KernelAddress(const void* p);
 // process with kExitRace and names both operations on stderr. Precondition: DeviceMutex is held.
 void CheckTouches(int stream, const char* what, const std::vector<Touch>& touches);
 
-// Keeps the memory that a recorded graph allocates in place until the graph is destroyed.
+// Owns the memory that a recorded graph allocates: it is not reused until the graph is destroyed.
 class GraphMemory {
  public:
   GraphMemory() = default;

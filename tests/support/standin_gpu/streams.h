@@ -24,17 +24,22 @@ std::recursive_mutex& DeviceMutex();
 // Returns FAKE_CUDA_DEVICES (2 by default), or fewer if CUDA_VISIBLE_DEVICES hides some.
 int DeviceCount();
 
-// The current device and its current streams are state of the calling thread.
+// Returns the calling thread's current device. Each thread has its own current device, and its own
+// current stream of each device.
 c10::DeviceIndex CurrentDevice();
-void SetCurrentDevice(c10::DeviceIndex device);  // throws c10::Error if `device` does not exist
+// Sets the calling thread's current device. Throws c10::Error if `device` does not exist.
+void SetCurrentDevice(c10::DeviceIndex device);
+// Returns the calling thread's current stream of `device`.
 c10::Stream CurrentStream(c10::DeviceIndex device);
 void SetCurrentStream(const c10::Stream& stream);
 
 c10::Stream DefaultStream(c10::DeviceIndex device);
-// Returns the streams of the pool in turn, so the same stream may be returned again.
+// Returns the next stream of the device's pool, in turn, so the same stream may be returned again.
 c10::Stream PoolStream(c10::DeviceIndex device);
-c10::Stream NewStream(c10::DeviceIndex device);  // returns each stream only once
-int NumberOf(const c10::Stream& stream);         // index of the stream in clocks
+// Returns a stream that no other call returns. Throws c10::Error if the device has no more streams.
+c10::Stream NewStream(c10::DeviceIndex device);
+// Returns the number of the stream among the streams of all devices, its index in a Clock.
+int NumberOf(const c10::Stream& stream);
 c10::Stream StreamOfNumber(int number);
 
 class EventMark {
@@ -61,8 +66,11 @@ class EventMark {
 // Appends `work` to the stream. An exception of `work` is thrown by the next wait and by all later
 // waits, like an error of a CUDA kernel.
 void Submit(int stream, std::function<void()> work);
+// Returns an event after the work that the stream has so far.
 std::shared_ptr<EventMark> RecordEvent(int stream);
+// Makes the stream's later work wait for the event.
 void WaitForEvent(int stream, const std::shared_ptr<EventMark>& event);
+// Returns whether the stream has done all its work.
 bool IsIdle(int stream);
 // Counts an operation in the stream that is ordered after everything that the host has waited for.
 // Returns the operations ordered before the end of this operation, including this operation.

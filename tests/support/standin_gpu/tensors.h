@@ -9,12 +9,14 @@
 namespace dslaunch::standin {
 
 bool IsOnDevice(const at::Tensor& tensor);
-// Returns whether kernels use another address for the tensor's memory: on the device, or pinned.
+// Returns whether the tensor's memory is on the device or pinned. Kernels use another address for
+// such memory.
 bool IsOurs(const at::Tensor& tensor);
 // Returns a CPU tensor over the memory of `tensor`, for kernels; it does not own the memory.
 // Returns `tensor` unchanged if IsOurs(tensor) is false.
 at::Tensor KernelAlias(const at::Tensor& tensor);
-// Returns the memory from the first to the last element; empty if IsOurs(tensor) is false.
+// Returns the access of an operation to the tensor: the memory from its first to its last element,
+// and whether the operation writes. Empty if IsOurs(tensor) is false or the tensor has no elements.
 Touch TouchOf(const at::Tensor& tensor, bool write);
 // Copies the mark of a tensor that wraps a C++ number, because such a tensor takes part in type
 // promotion differently.

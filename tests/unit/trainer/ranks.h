@@ -67,14 +67,16 @@ inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
   work->wait();
 }
 
-// Prepares a subgroup of RunRanks' group for this thread. All ranks must call it at the same time,
-// each for a subgroup that contains it, before they use the subgroup.
+// Makes LibTorch record a subgroup of RunRanks' group for this thread (RecordGroup). All ranks must
+// call this at the same time, each for a subgroup that contains it, before they use the subgroup.
 inline void RecordSubgroup(const ProcessGroup& subgroup) {
   rank_thread.subgroups.push_back(subgroup.c10d_group());
   RecordGroup(*subgroup.c10d_group(), *rank_thread.together);
 }
 
-// Returns group.Subgroup(ranks, name), prepared by RecordSubgroup.
+// Returns the subgroup `name` of `group` with `ranks`, on which collectives can run at once:
+// LibTorch has recorded it (RecordSubgroup). All ranks of RunRanks must call this at the same time,
+// each for a subgroup that contains it.
 inline ProcessGroup MakeSubgroup(const ProcessGroup& group, const std::vector<int>& ranks,
                                  const std::string& name) {
   ProcessGroup subgroup = group.Subgroup(ranks, name);
@@ -82,9 +84,9 @@ inline ProcessGroup MakeSubgroup(const ProcessGroup& group, const std::vector<in
   return subgroup;
 }
 
-// Runs `rank` once for each rank, in its own thread. Returns the exception of each rank; null if it
-// did not throw. A rank that throws leaves the group without a message, as a process that crashes
-// does.
+// Runs `rank` once for each rank, in its own thread. Returns the exception of each rank; null for a
+// rank that did not throw. A rank that throws leaves the group without a message, as a process that
+// crashes does.
 inline std::vector<std::exception_ptr> RunRanks(
     int world_size, const std::function<void(const ProcessGroup&)>& rank) {
   const HeldPort held;

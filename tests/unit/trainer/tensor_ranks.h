@@ -40,7 +40,7 @@ inline std::shared_ptr<Model> MakePart(const ModelConfig& config, int64_t tokens
   return MakeModel(config, {tokens}, tensor);
 }
 
-// Copies the values of `whole` into a part.
+// Copies the values of `whole`, a whole model, to `part`, one rank's part of the same model.
 inline void CopyWeights(Model& part, const torch::nn::Module& whole) {
   const at::NoGradGuard no_grad;
   const auto cuts = CutsIn(part);

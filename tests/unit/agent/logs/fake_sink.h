@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// A front end that accepts an event when the test requests it.
+// Stores the events that it receives. The test calls EventStream::OnWritten() to accept an event.
 class FakeSink : public EventSink {
  public:
   void Write(pb::NodeEvent event) override { events.push_back(std::move(event)); }

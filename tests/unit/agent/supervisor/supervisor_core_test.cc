@@ -430,8 +430,9 @@ TEST_F(SupervisorCoreTest, FrontEndThatReturnsInTimeEndsNothing) {
     Do(core_.OnConnectionResumed());
     EXPECT_EQ(Done(), Words({"connected again"}));
   }
-  Do(core_.OnConnectionResumed());  // arrived before the supervisor detected the break
-  NoFrontEnd();                     // refers to the earlier break
+  Do(core_.OnConnectionResumed());  // a connection resumed whose break was not reported yet
+  // Front end lost, reported after the connection was resumed, so ignored.
+  NoFrontEnd();
   Pass(seconds(10));
   EXPECT_EQ(Done(), Words());
 }

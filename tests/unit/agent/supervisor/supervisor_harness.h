@@ -33,7 +33,7 @@ class SupervisorHarness {
   pid_t agent() const { return agent_; }
   const std::string& hello() const { return hello_; }
 
-  // The front end's side of the connection.
+  // Return the test's ends of the supervisor's stdin and stdout, which the front end uses.
   int in() const { return in_.get(); }
   int out() const { return out_.get(); }
   void CloseIn();
@@ -71,9 +71,10 @@ class SupervisorHarness {
   std::string LogPath(uint32_t rank, const std::string& stream) const;
   // Returns the workers' cgroup as the supervisor reported it; empty if none was reported.
   const std::string& cgroup() const { return cgroup_; }
-  // Returns the pid of the supervisor's watchdog, or 0 if there is none. It is found by its name
-  // once it runs.
+  // Returns the pid of the supervisor's watchdog; 0 if there is none, or if it has not set its name
+  // yet.
   pid_t FindWatchdog() const;
+  // Waits for the watchdog and returns its pid. Fails the test if there is none after 5 s.
   pid_t AwaitWatchdog() const;
   std::string StderrText() const { return ReadFile(dir_ / "supervisor.stderr"); }
   const TempDir& dir() const { return dir_; }

@@ -42,7 +42,7 @@ TEST_F(ScreenLinesTest, ShowsUnfinishedLineAfterDelay) {
   EXPECT_THAT(Live(), IsEmpty());
   EXPECT_THAT(screen_.Live(kNow + kPartialLineDelay), ElementsAre("password: "));
   EXPECT_THAT(lines_, IsEmpty());
-  screen_.Enter();  // the terminal has echoed the newline
+  screen_.Enter();  // the user has pressed Enter, and the terminal has echoed the newline
   Add("welcome\n");
   EXPECT_THAT(lines_, ElementsAre("welcome"));
 }

@@ -32,10 +32,10 @@ extern Index gridDim, blockIdx, threadIdx;
 
 constexpr int kWarp = 32;
 
-// Blocks until all threads of the block that have not ended have called it.
+// Blocks until all threads of the block that have not ended have called this function.
 void AwaitBlock();
-// Passes `mine` to the other lanes and waits until all lanes of the warp have called it. Returns
-// the value of `lane`, 0 to kWarp - 1.
+// Passes `mine` to the other lanes and waits until all lanes of the warp have called this function.
+// Returns the value that `lane`, 0 to kWarp - 1, has passed.
 float ValueOfLane(float mine, unsigned lane);
 
 inline void __syncthreads() { AwaitBlock(); }

@@ -256,7 +256,8 @@ TEST(LinkBackendTest, KeepsGroupsApart) {
   InRanks(2, [](const Rank& own) {
     const auto first = own.Backend("first"), second = own.Backend("second");
     std::vector<at::Tensor> a = {at::full({10}, 1.0)}, b = {at::full({10}, 2.0)};
-    // Each rank begins the two sums in a different order.
+    // The ranks begin the two sums in opposite orders, so each sum must use the messages of its own
+    // group.
     auto one = own.rank == 0 ? first->allreduce(a, {}) : second->allreduce(b, {});
     auto two = own.rank == 0 ? second->allreduce(b, {}) : first->allreduce(a, {});
     one->wait();
