@@ -75,17 +75,17 @@ struct SendToRendezvous {
   pb::AgentMessage message;
 };
 
-// An action that begins heartbeats: the first at once, then one every `interval`. Only one of
-// `ticks_per_beat` heartbeats goes to the rendezvous. No heartbeat is sent while the agent's loop
-// has not run for `patience`.
+// An action that begins heartbeats: the first at once, then one every `interval`. Each heartbeat
+// goes to the supervisor, and one of `ticks_per_beat` also to the rendezvous. No heartbeat is sent
+// while the agent's loop has not run for `patience`.
 struct StartHeart {
   milliseconds interval{0};
   milliseconds patience{0};
   uint32_t ticks_per_beat = 1;
 };
 
-// An action that looks for the rendezvous on another node for at most `limit`. The result goes to
-// MembershipCore::OnFound.
+// An action that looks for the rendezvous of node `node_index` at `endpoints` for at most `limit`.
+// The result goes to MembershipCore::OnFound.
 struct FindRendezvous {
   std::vector<std::string> endpoints;
   uint32_t node_index = 0;

@@ -5,12 +5,13 @@
 //   following -> fenced -> voting, term after term -> following, or elected
 //
 // Each term has one candidate: the voters in node order, one after the other. A node enters its
-// first term once its ranks have ended and the fence is over (rendezvous/majority.h). Then it
-// connects to the candidate, and its vote counts as long as the connection lasts. A candidate with
-// the votes of a majority of all voters, dead voters included, opens the rendezvous for the next
-// attempt. A node that receives a newer term enters that term, so voters that began at different
-// times meet. A term has one candidate, so a node cannot vote twice in it. The leases of the new
-// rendezvous, not the votes, prevent both sides of a network partition from continuing.
+// first term once its ranks have ended and the fence is over: the time after which no lease of the
+// lost rendezvous is valid (rendezvous/majority.h). Then it connects to the candidate, and its vote
+// counts as long as the connection lasts. A candidate with the votes of a majority of all voters,
+// dead voters included, opens the rendezvous for the next attempt. A node that receives a newer
+// term enters that term, so voters that began at different times meet. A term has one candidate, so
+// a node cannot vote twice in it. The leases of the new rendezvous, not the votes, prevent both
+// sides of a network partition from continuing.
 #pragma once
 
 #include <cstddef>

@@ -79,8 +79,8 @@ class WorkersCore {
   // Handles the end of a worker, after the MPI server has reported the worker's use of MPI.
   void OnEnded(const pb::WorkerExited& exited, Clock::time_point noticed);
   // Records that all processes of the ranks have ended. A draining node then requests the port of
-  // its next attempt. If the rendezvous made the node drain and the job requests the node's check,
-  // it also runs that check.
+  // its next attempt. If the rendezvous made the node drain and JobSpec.node_check is set, it also
+  // requests that check.
   void OnReaped();
   // Ends the drain. Precondition: phase() is kDraining.
   void OnDrained() { phase_ = Phase::kIdle; }

@@ -22,8 +22,8 @@ std::string FindNvidiaSmi();
 Result<std::string> AskNvidiaSmi(const std::string& nvidia_smi, std::vector<std::string> arguments,
                                  milliseconds patience);
 
-// Removes and returns the first field of a line in CSV. With `last`, the field extends to the end
-// of the line, because a name may contain a comma.
+// Removes and returns the first field of a line in CSV. If `last`, the field extends to the end of
+// the line, because a name may contain a comma.
 std::string_view TakeCsvField(std::string_view& line, bool last = false);
 
 // Returns a field in MiB as bytes. Returns 0 for "[N/A]", which GPUs report that share the

@@ -13,9 +13,9 @@ namespace dslaunch {
 // supervisor, its agent and its watchdog have these arguments.
 bool RunsStart(std::string_view start_nonce);
 
-// Writes the hello line as soon as no process of that start runs, and returns 0. Returns
-// kUnavailable, with a line on stderr, if this system hides processes; kTimedOut after a minute;
-// and 0 without a hello line if stdin ends.
+// Writes the hello line, with which every stream of an agent begins, as soon as no process of that
+// start runs, and returns 0. Returns kUnavailable, with a line on stderr, if this system hides
+// processes, and kTimedOut after a minute. Returns 0 without a hello line if stdin ends.
 int RunAwaitEnd(const InspectOptions& options, const std::string& start_nonce);
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
 // Declares the modes of `dslaunch-agent` that inspect a job on a node over a new connection. They
-// write the hello line to stdout, serve until stdin ends, and return the process's exit code. They
-// never end or delay the job.
+// write the hello line, with which every stream of an agent begins (base/os/build_id.h), serve
+// until stdin ends, and return the process's exit code. They never end or delay the job.
 #pragma once
 
 #include <cstdint>

@@ -42,10 +42,9 @@ Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 // A file appears as a whole or not at all. If a copy is interrupted, the received part of a file is
 // kept in `folder`/.part-KEY, and the next copy continues after it.
 //
-// Nodes may share the folder. The folder .lock-KEY is the lock, because mkdir is atomic over NFS,
-// as for the copy of the agent (ssh_bootstrap.cc). A lock is taken over if its owner, a process of
-// this machine, has ended, or if the owner has shown no sign of life for 20 s. Sets that no job has
-// used for 90 days are removed.
+// Nodes may share the folder. The folder .lock-KEY is the lock, because mkdir is atomic over NFS. A
+// lock is taken over if its owner, a process of this machine, has ended, or if the owner has shown
+// no sign of life for 20 s. Sets that no job has used for 90 days are removed.
 //
 // An existing file is accepted by its size and times alone only if it has not changed since the
 // copy was complete. To check that, its change time, which no program can set, is compared with the

@@ -72,10 +72,11 @@ class RankWatch {
 // Ignores a limit of 0; returns 0 if both limits are 0.
 milliseconds LookInterval(milliseconds setup, milliseconds hang);
 
-// Returns how long it takes until a rank without a sign of life reaches a time that matters for the
-// decision; nullopt if all such times have passed. These times are: StandstillLead before a limit,
-// the limit itself, and StandstillLead before kComputeFactor limits of CPU time alone. Ignores
-// limits of 0.
+// Returns the time until a rank without a sign of life reaches the next mark; nullopt if all marks
+// have passed. Marks are times that matter for detecting a standstill: for each limit, the limit
+// and StandstillLead before it. For a rank whose only sign of life is CPU time, StandstillLead
+// before kComputeFactor times the limit is a mark too. Ignores limits of 0 and ranks that have
+// ended.
 std::optional<milliseconds> NextMark(const std::vector<pb::Stillness>& ranks, milliseconds setup,
                                      milliseconds hang);
 

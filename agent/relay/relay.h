@@ -6,9 +6,9 @@
 
 namespace dslaunch {
 
-// Writes the hello line and serves until stdin ends, and then ends the programs. A program that
-// reaches another node gets SIGTERM, and the agent of the relay's own node reads end of file.
-// Returns the exit code.
+// Writes the hello line, with which every stream of an agent begins, and serves until stdin ends.
+// Then ends the programs: a program that reaches another node gets SIGTERM, and the agent of the
+// relay's own node reads end of file. Returns the exit code.
 int RunRelay(const std::string& nonce, const std::string& build_id);
 
 }  // namespace dslaunch

@@ -31,7 +31,8 @@ struct PythonThread {
 
 struct PythonStacks {
   std::vector<PythonThread> threads;  // threads, the main thread or else the oldest thread first
-  // Whether the data changed during both walks, so that frames may be missing.
+  // Whether the process changed the data during both attempts to read it, so that frames may be
+  // missing.
   bool torn = false;
   // Whether the process has more threads or frames than the limits allow.
   bool cut = false;

@@ -19,8 +19,9 @@
 
 namespace dslaunch {
 
-// The socket at which the stream is resumed. The stream begins with the ticket, so the socket is
-// created before the stream.
+// The socket at which the stream is resumed, and the ticket: its name and secret, which the front
+// end needs to resume. The stream begins with the ticket, so the socket is created before the
+// stream.
 struct ResumePlace {
   ResumeTicket ticket;
   UniqueFd listener;

@@ -22,10 +22,10 @@ UniqueFd AcceptResume(int listener);
 // user listens.
 UniqueFd ConnectToResume(const std::string& name);
 
-// Implements the agent's mode `resume`: writes the hello line, and then passes bytes between its
-// stdin and stdout and the supervisor that listens at `name`, until either ends. Returns the exit
-// code, which is 0 if the supervisor closed the connection. The supervisor closes it at its own
-// end, or when it no longer needs the connection.
+// Implements the agent's mode `resume`: writes the hello line, with which every stream of an agent
+// begins. Then passes bytes between its stdin and stdout and the supervisor that listens at `name`,
+// until either ends. Returns the exit code, which is 0 if the supervisor closed the connection. The
+// supervisor closes it at its own end, or when it no longer needs the connection.
 int RunResume(const std::string& nonce, const std::string& build_id, const std::string& name);
 
 }  // namespace dslaunch

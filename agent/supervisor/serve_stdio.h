@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // Runs `loop` and serves `service` until stdin has ended or stdout fails (StdioPump). Then calls
 // `at_end`, if given, and exits the process. Returns an exit code only if serving could not begin.
-// Precondition: the hello line (WriteHello) has been written.
+// Precondition: WriteHello() has succeeded.
 int ServeStdio(asio::io_context& loop, grpc::Service& service,
                const std::function<void()>& at_end = {});
 

@@ -34,7 +34,8 @@ class StdioPump {
   SupervisorPump out_;
 };
 
-// Writes the hello line, which must precede all other output. Returns false if stdout fails.
+// Writes the hello line, with which every stream of an agent begins, so it must precede all other
+// output. Returns false if stdout fails.
 inline bool WriteHello(std::string_view nonce, std::string_view build_id) {
   std::signal(SIGPIPE, SIG_IGN);
   const std::string hello = FormatHello(nonce, build_id);

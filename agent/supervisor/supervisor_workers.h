@@ -46,8 +46,8 @@ class SupervisorWorkers {
   // settings that all workers of a start have in common; its `workers` are not read.
   SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
-  // Sends a signal to each running worker, but not to its children. With `only`, sends the signal
-  // to that worker alone.
+  // Sends a signal to each running worker, but not to its children. If `only` is set, sends the
+  // signal to that worker alone.
   void Signal(int signal, std::optional<uint32_t> only);
 
   struct Change {
