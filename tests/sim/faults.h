@@ -1,5 +1,5 @@
-// Plans the faults of a history, in addition to the failures of ranks and the delays of the
-// network. All are drawn from the seed.
+// Plans the faults of a history, which is one simulated run of a job, in addition to the failures
+// of ranks and the delays of the network. All faults are drawn from the seed.
 #pragma once
 
 #include "tests/sim/world.h"

@@ -1,5 +1,5 @@
-// Checks the invariants of every history, whatever fails. The checks use the true state of the
-// nodes; the first violation is kept. Each quotation below is one invariant.
+// Checks the invariants of every history (simulated run of a job), whatever fails. The checks use
+// the true state of the nodes; the first violation is kept. Each quotation below is one invariant.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Draws the job of one history from the seed: its nodes, times and policy.
+// Draws the job of one history (simulated run) from the seed: its nodes, times and policy.
 #pragma once
 
 #include <cstdint>

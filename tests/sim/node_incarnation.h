@@ -46,7 +46,8 @@ class NodeIncarnation {
   Rendezvous* server() const { return server_; }
 
   // The functions below are calls of the front end, on the loop.
-  bool Prepare(const pb::PrepareRequest& request);  // false if the disk is full
+  // Prepares the job on this node. Returns false if the disk is full or the request is refused.
+  bool Prepare(const pb::PrepareRequest& request);
   void Run(Rendezvous* rendezvous);
   void Stop(const pb::Cause& cause, bool kill_now);
   // Moves this node to another rendezvous. `rendezvous` is the rendezvous to join; nullptr if this

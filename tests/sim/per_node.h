@@ -145,9 +145,12 @@ class PerNode {
   // Ends the connection on node 0's side.
   void Drop(Member& member);
   void Answer(Connection& connection, NodeIncarnation* agent);
-  Member* MemberAt(uint32_t node);  // nullptr if no member holds the node's place
+  // Returns the member that has joined as `node`; nullptr if there is none.
+  Member* MemberAt(uint32_t node);
+  // Returns the newest command of `node`; nullptr if no command was started on it.
   Member* NewestOf(uint32_t node);
-  void Break(Member& member);  // breaks the member's connection
+  // Breaks the member's connection.
+  void Break(Member& member);
   void LosePower(
       Member& member);  // cuts the power of the member's machine; the connection ends later
   void Fault();

@@ -22,7 +22,7 @@ struct History {
   int64_t virtual_ms = 0;
 };
 
-// Runs the history of a seed. The history is the same each time, traced or not.
+// Runs the history of a seed. The history is the same each time, whatever `tracing` is.
 History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 // Runs the history of a job that is detached once it runs.
 History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing);

@@ -1,5 +1,5 @@
-// Stores a callable to be run later. It is moved, never copied, and stored in place: a history
-// makes thousands of tasks, so a task must not allocate memory.
+// Stores a callable to be run later. It is moved, never copied, and stored in place: a simulated
+// run makes thousands of tasks, so a task must not allocate memory.
 #pragma once
 
 #include <cstddef>

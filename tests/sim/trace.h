@@ -1,4 +1,4 @@
-// Keeps the last events of a history, or prints all events as they happen.
+// Keeps the last events of a history (simulated run of a job), or prints all events as they happen.
 #pragma once
 
 #include <cstdio>

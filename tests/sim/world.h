@@ -1,4 +1,4 @@
-// Holds all participants of one history and their environment.
+// Holds all participants of one history (simulated run of a job) and their environment.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ class EchoBackend : public c10d::Backend {
   void shutdown() override {}
 
  private:
-  // Contains the messages not yet received back, by peer and tag.
+  // Messages that this rank has sent and has not received back yet, by peer and tag.
   std::map<std::pair<int, int>, std::vector<at::Tensor>> sent_;
   int64_t sent_bytes_ = 0;
 };

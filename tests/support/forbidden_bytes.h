@@ -37,7 +37,7 @@ inline std::string FindForbidden(std::string_view shown) {
   return "";
 }
 
-// Contains fragments of the output of hostile or careless programs.
+// Fragments of the output of hostile or careless programs.
 inline const std::string_view kHostilePieces[] = {"\x1b[2J\x1b[H",
                                                   "\x1b]0;title\x07",
                                                   "\x1b]52;c;cm0gLXJm\x1b\\",

@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Returns a job whose nodes are node0, node1 and so on. `ranks`: the number of ranks on each node;
-// `node_rank`: the index of the node that the job is for.
+// Returns a job whose nodes are node0, node1 and so on. `ranks` is the number of ranks on each
+// node, and `node_rank` the index of the node that the job is for.
 inline pb::PmixJob PmixJobOf(const std::vector<uint32_t>& ranks, uint32_t node_rank) {
   pb::PmixJob job;
   job.set_nspace("job.1");

@@ -90,8 +90,8 @@ class ScriptedNode : public pb::Agent::Service {
  public:
   using Script = std::function<void(AgentScript&)>;
 
-  // `scripts`: one script per connection attempt; a null script makes its attempt fail. After the
-  // last script, every attempt fails.
+  // `scripts` contains one script for each connection attempt; a null script makes its attempt
+  // fail. After the last script, every attempt fails.
   explicit ScriptedNode(std::vector<Script> scripts) : scripts_(std::move(scripts)) {}
 
   // Advances to the next attempt's script; returns false if the attempt must fail.

@@ -1,7 +1,7 @@
 // Counts a job's use of the device in each step. If STANDIN_COUNTS is set, each step adds a line of
 // JSON to that file: {"step": 3, "launches": 310, "waits": {"aten::item": 1}, "copies": {"to the
-// device": [2, 4096]}, "collectives": {"all_reduce": [3, 65536]}}. The pairs are numbers and bytes.
-// Step 0 is everything before the first step.
+// device": [2, 4096]}, "collectives": {"all_reduce": [3, 65536]}}. Each pair is a number of
+// operations and their bytes. Step 0 is everything before the first step.
 #pragma once
 
 #include <cstdint>

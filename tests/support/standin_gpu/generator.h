@@ -1,6 +1,6 @@
-// Generates the random numbers of the stand-in device. A kernel draws from a CPU generator. Its
-// seed is the device generator's seed and the amount drawn so far, like the seed and offset of
-// CUDA's Philox.
+// Generates the random numbers of the stand-in device. A kernel draws from a CPU generator, whose
+// seed consists of the device generator's seed and the amount drawn so far, like the seed and
+// offset of CUDA's Philox.
 #pragma once
 
 #include <ATen/core/Generator.h>

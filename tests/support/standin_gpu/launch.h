@@ -36,9 +36,9 @@ void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& 
 // Returns whether the event is done. If it is, the host's later work is ordered after the event.
 bool QueryEvent(const EventMark& event);
 
-// Makes the host wait for `stream`. `hidden`: the wait is part of an operation that computes or
-// copies, not of an explicit synchronization. Throws c10::Error if a graph is being recorded, or if
-// STANDIN_NO_SYNC forbids the wait.
+// Makes the host wait for `stream`. `hidden` is whether the wait is part of an operation that
+// computes or copies, not of an explicit synchronization. Throws c10::Error if a graph is being
+// recorded, or if STANDIN_NO_SYNC forbids the wait.
 void SynchronizeStream(const c10::Stream& stream, const char* why, bool hidden);
 // Throws c10::Error if a graph is being recorded, or if STANDIN_NO_SYNC forbids the wait. Used by
 // all waits of the host.

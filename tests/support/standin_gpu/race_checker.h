@@ -20,7 +20,9 @@ inline constexpr int kMaxStreams = kMaxDevices * kStreamsPerDevice;
 class Clock {
  public:
   uint32_t operator[](int stream) const { return counts_[static_cast<size_t>(stream)]; }
+  // Counts one more operation of the stream and returns its number, from 1.
   uint32_t Tick(int stream) { return ++counts_[static_cast<size_t>(stream)]; }
+  // Also counts all operations that `other` counts.
   void Join(const Clock& other) {
     for (size_t i = 0; i < counts_.size(); ++i) counts_[i] = std::max(counts_[i], other.counts_[i]);
   }
@@ -46,7 +48,7 @@ struct Access {
   bool IsBefore(const Clock& clock) const { return clock[stream] >= count; }
 };
 
-// Keeps those accesses to one block of memory after which later accesses must be ordered.
+// Stores the accesses to one block of memory after which later accesses must be ordered.
 class AccessLog {
  public:
   // Adds `access` of an operation that is ordered after all operations in `before`. Returns the

@@ -1,4 +1,5 @@
-// Base of tests of the Coordinator: makes the agents' messages, and controls the clock.
+// Implements the base of tests of the Coordinator: makes the agents' messages, and controls the
+// clock.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +15,8 @@
 
 namespace dslaunch {
 
-// Creates a job of nodes with two slots each; the first node hosts the rendezvous. Node i uses
-// session i + 1 unless sessions_ has another session for it.
+// A fixture with a job whose nodes have two slots each. The first node hosts the rendezvous. The
+// session of node i is i+1 unless sessions_ has another session for the node.
 class CoordinatorFixture : public ::testing::Test {
  protected:
   using Case = pb::RendezvousMessage;
@@ -92,8 +93,8 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_drained()->set_unfit(unfit);
     return Log(message);
   }
-  // Reports the failure of a rank. `step`: the step that both ranks of the node have made; 0 if
-  // none.
+  // Reports the failure of a rank. `step` is the newest step of both ranks of the node; 0 if they
+  // report no steps.
   std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false,
                                bool while_stopping = false, uint64_t step = 0) {
     pb::AgentMessage message = From(node);

@@ -1,4 +1,5 @@
-// Expectation that a call throws a TrainError, the trainer's exception for refused input.
+// Declares the expectation that a call throws a TrainError, the trainer's exception for refused
+// input.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 
 namespace dslaunch {
 
+// Fails the test unless `action` throws a TrainError with this code and message.
 inline void ExpectRefused(const std::function<void()>& action, ExitCode code,
                           const testing::Matcher<std::string>& message) {
   try {
