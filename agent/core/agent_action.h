@@ -117,7 +117,7 @@ struct PlanWorkers {
 struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
-  // Whether all workers have ended, and each has succeeded or may be lost.
+  // Whether all workers have ended, and each has succeeded or its loss is tolerated.
   bool all_ended_well = false;
   bool tolerated = false;  // whether the job continues without this rank
   bool given_up = false;   // whether the other ranks had declared this rank lost

@@ -98,7 +98,8 @@ class AgentOutbox {
   void SendToRendezvous(pb::AgentMessage message);
   // Reports `cause` to the rendezvous and stops this node's part of the job.
   void StopJob(const pb::Cause& cause);
-  // Stops this node's part of the job without reporting it, because the rendezvous is lost.
+  // Stops this node's part of the job because of `cause`. Does not report the cause, because the
+  // rendezvous is lost.
   void StopCutOff(const pb::Cause& cause);
 
   // Records that the supervisor has exited. Returns false if that was recorded before.

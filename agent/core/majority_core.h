@@ -105,7 +105,7 @@ class MajorityCore {
   bool is_electing_ = false;
   pb::Cause lost_by_;            // cause of the rendezvous' loss, which led to the election
   uint64_t newest_attempt_ = 0;  // newest attempt of any message from the rendezvous
-  uint32_t restarts_ = 0;        // number of restarts used, as far as this node knows
+  uint32_t restarts_ = 0;        // number of restarts used, from the messages received so far
   std::optional<pb::RendezvousMessage> held_;  // assignment that waits for a lease
   std::atomic<bool> lease_counts_ = false;
 };

@@ -17,11 +17,12 @@ namespace dslaunch {
 // about 31 years.
 uint64_t ReportedTimeUs(double seconds);
 
-// Computes the median of the newest values. A new value replaces the oldest value.
+// Computes the median of the newest 21 values.
 class RollingMedian {
  public:
   void Add(uint64_t value);
-  // Returns the median of the newest values; 0 if no value was added.
+  // Returns the median of the newest 21 values, or of all values if there are fewer; 0 if no value
+  // was added.
   uint64_t Median() const;
 
  private:

@@ -60,7 +60,7 @@ class TeardownCore {
   const FrontEndCore& front_end_;
   const MembershipCore& membership_;
   AgentOutbox& out_;
-  pb::NodeDone done_;  // final status, as far as this node knows it
+  pb::NodeDone done_;  // final status, from the reports that this node has received so far
   pb::Cause outcome_;
   std::optional<Clock::time_point> completed_at_;
   // Latest time to quit, even if other nodes were not notified; nullopt before the node is torn

@@ -90,8 +90,8 @@ class WorkersCore {
 
   // --- Decisions of AgentCore ---
 
-  // Drains without a check of the node, because no rendezvous could use its result. Precondition:
-  // the node is not stopping.
+  // Enters the phase kDraining without a check of the node, because no rendezvous could use the
+  // result of the check. Cancels a check that runs. Precondition: the node is not stopping.
   void BeginDrain();
   void BeginStop() { phase_ = Phase::kStopping; }
   // Ends all ranks by the graceful kill, or without a grace period if `kill_now`. `signal` is the

@@ -16,7 +16,8 @@
 
 namespace dslaunch {
 
-// Finds the frames of threads. Used on the loop's thread, in a process with one thread.
+// Finds the C and C++ frames of threads, with one child process for each request. Used on the
+// loop's thread, in a process with one thread.
 class FrameHelper {
  public:
   // Time limit from Begin() to the answer.

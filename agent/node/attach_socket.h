@@ -35,7 +35,8 @@ struct SocketPurpose {
   std::string hint = "make one of them right, or leave out --detach";
 };
 
-// Listens in the first folder that passes CheckSocketFolder(). Used on the loop's thread.
+// A Unix socket of this agent, in the first folder that passes CheckSocketFolder(). Accepts
+// connections of this user. Used on the loop's thread.
 class AttachSocket {
  public:
   // Receives a connection of this user. Connections of other users are closed.

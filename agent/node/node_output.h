@@ -18,10 +18,11 @@
 
 namespace dslaunch {
 
-// The core of the agent and the outputs that all its objects use. Used on the loop's thread.
+// Owns the core of the agent and the outputs that all objects of the agent use. Used on the loop's
+// thread.
 class NodeOutput {
  public:
-  // `carry_out` is called with the core's actions.
+  // `carry_out` is called with the actions of the core after each event.
   NodeOutput(asio::io_context& loop, std::function<void(AgentActions)> carry_out)
       : loop_(loop), carry_out_(std::move(carry_out)), events_(loop) {}
 
@@ -39,7 +40,7 @@ class NodeOutput {
   EventHub& events() { return events_; }
   LogFile& log() { return log_; }
   void Log(const std::string& line) { log_.Write(LogLevel::kInfo, line); }
-  // Sets NodeDone.attempts to the newest events of attempts.
+  // Sets done.attempts to the newest starts and ends of attempts on this node.
   void AddAttempts(pb::NodeDone& done) const;
   // Logs `text` and sends it to the front end, which shows it to the user.
   void Notify(std::string text);

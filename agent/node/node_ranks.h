@@ -30,7 +30,7 @@
 
 namespace dslaunch {
 
-// The I/O for the ranks of a node. Used on the loop's thread.
+// Does the I/O of AgentCore for the ranks of a node. Used on the loop's thread.
 class NodeRanks {
  public:
   // `sampler` gets the devices of the ranks. `sockets_fd` is the socket through which the

@@ -21,8 +21,8 @@
 
 namespace dslaunch {
 
-// The I/O for the rendezvous and for elections. Used on the loop's thread, except for TickServer()
-// and Beat().
+// Does the I/O of AgentCore for the rendezvous and for elections. Used on the loop's thread, except
+// for TickServer() and Beat().
 class NodeRendezvous {
  public:
   NodeRendezvous(asio::io_context& loop, NodeOutput& out);

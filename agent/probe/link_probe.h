@@ -16,7 +16,7 @@
 
 namespace dslaunch {
 
-// Serves one connection at a time, on a separate thread.
+// The serving end of a measurement. Serves one connection at a time, on a separate thread.
 class LinkServer {
  public:
   LinkServer() = default;

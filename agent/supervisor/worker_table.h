@@ -53,7 +53,8 @@ using S = WorkerState;
 using R = WorkerReport;
 using Row = std::array<Transition, kWorkerEvents>;
 
-// An event that cannot happen in a state neither changes the state nor causes a report.
+// The transition for each state and event. An event that cannot happen in a state neither changes
+// the state nor causes a report.
 inline constexpr std::array<Row, kWorkerStates> kTable = {{
     // Each row lists the transitions for kSpawned, kSpawnFailed, kExited, kKilled, kStopped,
     // kContinued, kGracefulKill and kSigkillFollows, in this order.
