@@ -12,10 +12,10 @@ enum class PlantedBug {
   // The front end names another rendezvous before the lease of the lost one has run out.
   kFailsOverTooEarly,
   kEarlyCommandEnd,  // a node's command does not wait for the end of its agent
-  // Of detached jobs: one node counts as a majority.
+  // A bug of detached jobs: one node counts as a majority.
   kMinority,
-  // Of detached jobs: the nodes elect another rendezvous before the leases of the lost one have run
-  // out.
+  // A bug of detached jobs: the nodes elect another rendezvous before the leases of the lost one
+  // have run out.
   kNoElectionFence,
 };
 
