@@ -236,9 +236,10 @@ class Launchers:
 LAUNCHERS = ("torchrun", "deepspeed", "mpirun", "dslaunch")
 PAGE_HEAD = """# Side by side: torchrun, deepspeed, mpirun and dslaunch
 
-30 scripts, each run on one machine by four launchers with two ranks. `tests/bench/launchers` runs them again and writes this
-page; a test runs dslaunch's column. A cell has the launcher's exit code, what the ranks noted (`0:` rank 0, `1:` rank 1; once where
-both noted the same), and, of a success, whose output is on the terminal. [What differs](coming-from.md#what-differs) explains more.
+Four launchers run 30 scripts, each with two ranks on one machine. `tests/bench/launchers` runs them again and writes this page. A
+test checks the column of dslaunch. A cell has the launcher's exit code and what the ranks wrote: `0:` is rank 0, `1:` is rank 1, and
+without a number both ranks wrote the same. If the launcher succeeded, the cell also names the ranks whose output is on the terminal
+(`shows`). [What differs](coming-from.md#what-differs) explains more.
 
 | script | torchrun | deepspeed | mpirun | dslaunch | why |
 | --- | --- | --- | --- | --- | --- |
