@@ -70,6 +70,8 @@ void RankStillness::IgnoreDump(const RankSigns& signs, Stillness& since) const {
   if (!since.lived || !last_) return;
   since.lived->file_bytes += signs.file_bytes - last_->file_bytes;
   since.lived->own_cpu_ms += signs.own_cpu_ms - last_->own_cpu_ms;
+  // PyTorch logs each dump.
+  since.lived->output_bytes += signs.output_bytes - last_->output_bytes;
 }
 
 std::optional<pb::Stillness> RankStillness::Report(uint32_t rank) const {

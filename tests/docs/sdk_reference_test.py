@@ -20,11 +20,11 @@ class SdkReference(unittest.TestCase):
             self.assertEqual(0, done.returncode, done.stderr)
             pages = {path.name: re.sub(r"<[^>]*>", "", path.read_text())
                      for path in pathlib.Path(folder, "sdk-reference").glob("*.html")}
-        self.assertIn("Tasks of a training program besides training", pages["program_8h.html"])
+        self.assertIn("Handles the tasks of a training program", pages["program_8h.html"])
         self.assertRegex(pages["namespacedslaunch.html"], r"(?s)StopRequested.*Collective: all ranks get the same answer")
-        self.assertIn("Forwards at most ten per second", pages["classdslaunch_1_1Reporter.html"])
+        self.assertIn("Forwards at most ten steps per second", pages["classdslaunch_1_1Reporter.html"])
         members = pages["structdslaunch_1_1Reporter_1_1Progress.html"]
-        self.assertIn("total of all ranks", members, "the comment behind a member is its own")
+        self.assertIn("summed over all ranks", members, "the comment behind a member is its own")
         self.assertNotRegex("".join(pages), "detail", "internals are no part of the reference")
         for header in (ROOT / "trainer" / "include" / "dslaunch").glob("*.h"):
             self.assertIn(header.stem.replace("_", "__") + "_8h.html", pages)

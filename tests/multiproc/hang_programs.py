@@ -213,6 +213,7 @@ def watch_pipe():
         except BlockingIOError:
             continue
         if asked:
+            print("preparing to dump debug info", file=sys.stderr, flush=True)
             dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
             dump["pg_config"] = {group.group_name: {"name": group.group_name, "desc": group.group_desc,
                                                     "ranks": str(dist.get_process_group_ranks(group))}
@@ -225,6 +226,8 @@ def main():
     threading.Thread(target=watch_pipe, daemon=True).start()
     for step in range(3):
         dist.all_reduce(tensor())
+    import torch
+    torch._C._distributed_c10d._dump_fr_trace(True, True, False)  # the first dump takes seconds on a busy machine
     begins()
     exchange()
 

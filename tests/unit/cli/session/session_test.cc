@@ -360,7 +360,7 @@ TEST_F(HostileNodeTest, FailsIfNodeReportsTooFewSuccesses) {
 TEST_F(HostileNodeTest, LimitsNoticesOnDiskAndTerminal) {
   EXPECT_EQ(RunWith([](AgentScript& agent) {
               Start(agent, 1, {0, 1});
-              for (int i = 0; i < 3'000; ++i)
+              for (int i = 0; i < 600; ++i)
                 agent.Send(Notice(std::to_string(i) + std::string(100'000, 'x')));
               EndWell(agent, 1, {0, 1});
             }),
