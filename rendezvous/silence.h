@@ -29,7 +29,7 @@ class SilentNodes {
       : timeouts_(timeouts), policy_(policy), majority_(majority), roster_(roster) {}
 
   // Notifies the user of nodes that have become silent, and returns the nodes to declare lost.
-  // `has_ranks` tells whether an attempt has begun and the job is not ending.
+  // `has_ranks` is true if an attempt has begun and the job is not ending.
   SilenceDecision Check(Clock::duration since_last_tick, bool has_ranks, Clock::time_point now);
 
  private:

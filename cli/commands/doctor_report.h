@@ -63,7 +63,7 @@ struct Finding {
   std::string check;  // name of the check: one or two words
   Level level = Level::kOk;
   std::string seen;
-  std::string hint;       // text that tells the user how to fix the problem; empty for kOk
+  std::string hint;       // instruction for fixing the problem; empty for kOk
   bool measured = false;  // true for a warning that a node is slow or its clock wrong
 };
 

@@ -69,7 +69,7 @@ class MemberCore {
 
   MemberActions OnSignal(int signal_number, Clock::time_point now);
 
-  // Handles the expiry of a timer. `reader_makes_progress` tells whether a slow reader of the
+  // Handles the expiry of a timer. `reader_makes_progress` is true if a slow reader of the
   // output still accepts some of it.
   MemberActions OnTimer(MemberTimer timer, bool reader_makes_progress, Clock::time_point now);
 

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // Reads the environment, devices and names of this machine without using the network. `device` is
 // the kind of devices to look for; DEVICE_AUTO takes the first kind that programs can see, only
-// NVIDIA's GPUs if `only_cuda`. `each_alone` tells whether each rank sees a single device.
+// NVIDIA's GPUs if `only_cuda`. `each_alone` is true if each rank sees a single device.
 PlanInfo ReadPlanInfo(pb::Device device = pb::DEVICE_AUTO, bool only_cuda = false,
                       bool each_alone = false);
 

@@ -29,7 +29,7 @@ class EventLog {
   static constexpr size_t kMinNodeBytes = size_t{64} << 10;
 
   // Appends to FOLDER/events.jsonl, and creates the folder (0700) if necessary. If `folder` is
-  // empty, nothing is written. `in_log_dir` tells whether `folder` is inside the folder of
+  // empty, nothing is written. `in_log_dir` is true if `folder` is inside the folder of
   // --log_dir, instead of the user's state folder. `complain` is called once, with a sentence, if
   // writing is not possible.
   EventLog(const std::string& folder, bool in_log_dir,

@@ -33,7 +33,7 @@ class NewestEvaluation {
 };
 
 // Returns a hint if a rank failed like breakpoint() and input() do with an empty stdin, and the
-// rank's stdin was empty; else an empty string. `rank_0_reads` tells whether rank 0 read this
+// rank's stdin was empty; else an empty string. `rank_0_reads` is true if rank 0 read this
 // command's stdin.
 std::string StdinHint(const EndCause& cause, bool rank_0_reads);
 

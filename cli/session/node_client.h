@@ -58,7 +58,7 @@ class NodeClient {
   // Reads the positions of the threads of the node's ranks. The call ends within a time limit; the
   // error names the node. `limits` are the job's limits.
   void GetStacks(const PeerLimits& limits, std::function<void(Result<pb::StacksReply>)> then);
-  // Sends input to rank 0 on this node. `end` ends the input after `data`. `taken` tells whether
+  // Sends input to rank 0 on this node. `end` ends the input after `data`. `taken` is true if
   // the node accepted the input. `then` is not called if the connection breaks.
   void Input(std::string data, bool end, std::function<void(bool taken)> then);
   // Detaches the node. After the answer the job on the node no longer needs this front end. Call it

@@ -26,7 +26,7 @@ class SessionStdin {
                std::function<void(const std::string&)> log)
       : loop_(loop), notice_(std::move(notice)), send_(std::move(send)), log_(std::move(log)) {}
 
-  // Begins to handle stdin. `forwards` tells whether rank 0 reads the input, from the rank's start
+  // Begins to handle stdin. `forwards` is true if rank 0 reads the input, from the rank's start
   // to its end.
   void Open(bool forwards, JobOutput& output);
   void OnEvent(size_t index, const pb::NodeEvent& event);

@@ -12,7 +12,7 @@
 namespace dslaunch {
 
 // Reads the closing block from `json`, which SummaryJson wrote; nullopt if `json` is a different
-// object. `is_local` tells whether all nodes were this machine.
+// object. `is_local` is true if all nodes were this machine.
 std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_local);
 
 // Returns {"seconds": {BUCKET: s, ...}, ...}, or null for nullopt.

@@ -23,9 +23,9 @@ struct AgentBinary {
   std::vector<AgentBinary> others = {};
 };
 
-// Reads the build id, machine type and size of the agent at `path`. Fails with kNotFound if there
-// is no file, kCannotExecute if it is not executable, or kBadInput if it is not an ELF file with a
-// build id.
+// Reads the build id, machine type and size of the agent at `path`. Fails with kNotFound if the
+// file does not exist, kCannotExecute if it is not executable, or kBadInput if it is not an ELF
+// file with a build id.
 Result<AgentBinary> ReadAgentBinary(const std::string& path);
 
 // Returns the agents of `folder` for machine types other than `own_machine`: files named

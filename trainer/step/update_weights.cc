@@ -91,7 +91,7 @@ void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& o
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip) {
   if (!config.cuda_graph)
-    optimizer.Prepare();  // with cuda_graph, PrepareStep() makes this call outside of the graph
+    optimizer.Prepare();  // PrepareStep() makes this call if cuda_graph is set
   optimizer.BeginStep(skip);
   const std::vector<WeightPart>& parts = states.parts();
   const bool leave_device = LeaveDevice(parts, gradients);

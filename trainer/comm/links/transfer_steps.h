@@ -26,7 +26,7 @@ struct LinkTransfer {
   size_t bytes;
 };
 
-// Begins to send or receive a message, as `message.way` says. `done` is called once, on the
+// Begins to send or receive a message, depending on `message.way`. `done` is called once, on the
 // engine's thread, when the message is complete (with null) or has failed (with the error).
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);

@@ -24,7 +24,7 @@ class RecordBytes {
     }
     return *this;
   }
-  // Adds a number, or all ones if the number is too large, which tells readers to use zip64's
+  // Adds a number, or all ones if the number is too large, so that readers use zip64's
   // fields.
   template <class Number>
   RecordBytes& AddCapped(uint64_t number) {

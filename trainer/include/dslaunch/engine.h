@@ -197,8 +197,7 @@ class EngineTensors : public EngineReadings {
   // Sets the parameter and, if there is one, its fp32 master weight.
   void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
   // Returns the gradient averaged over the ranks, without the loss scale, before clipping; zeros if
-  // the parameter has no gradient. Throws unless called between the last Backward of a step and its
-  // Step.
+  // there is none. Throws unless called between the last Backward of a step and its Step.
   at::Tensor GetFullGradient(const at::Tensor& parameter) const;
   // Sets the gradient that GetFullGradient returns. Throws under the same condition.
   void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
