@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "trainer/base/crc32.h"
 #include "trainer/base/format.h"
 #include "trainer/base/log.h"
 #include "trainer/base/seed.h"
@@ -105,7 +106,10 @@ class PromptRun {
     const RunConfig& run = recipe_.run;
     std::vector<Prompt> given;
     for (size_t i = begin; i < end; ++i) {
-      given.push_back({prompts_[i].tokens, MixSeed({run.seed, prompts_[i].repetition})});
+      // Different prompts draw different numbers.
+      const std::vector<int64_t>& tokens = prompts_[i].tokens;
+      const uint32_t digest = Crc32(tokens.data(), tokens.size() * sizeof(int64_t));
+      given.push_back({tokens, MixSeed({run.seed, digest, prompts_[i].repetition})});
     }
     NextLogits next_logits(
         [this](const at::Tensor& tokens) {

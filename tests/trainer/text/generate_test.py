@@ -157,6 +157,11 @@ class SamplingTest(GenerateCase):
         self.assertNotEqual(together[0]["token_ids"], together[3]["token_ids"], "a repeated prompt")
         self.assertNotEqual(self.lines(self.model, **{**options, "seed": 4})[0]["token_ids"], together[0]["token_ids"])
 
+    def test_different_prompts_draw_different_numbers(self):
+        # At this temperature all tokens are equally likely, so equal random numbers would give equal texts.
+        first, second = self.lines(self.model, PROMPTS[:2], temperature=1e6)
+        self.assertNotEqual(first["token_ids"], second["token_ids"])
+
     def test_small_top_p_takes_likeliest_token(self):
         greedy = self.lines(self.model)
         for options in ({"top_p": 1e-6}, {"top_k": 1}):
