@@ -19,6 +19,15 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t times) {
 
 }  // namespace
 
+at::Tensor GroupedAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            const std::optional<at::Tensor>& mask, double dropout, bool is_causal) {
+  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
+                                          value.transpose(1, 2), mask, dropout, is_causal,
+                                          /*scale=*/std::nullopt,
+                                          /*enable_gqa=*/query.size(2) != key.size(2))
+      .transpose(1, 2);
+}
+
 at::Tensor CausalAttention(const at::Tensor& query, at::Tensor key, at::Tensor value,
                            const std::optional<at::Tensor>& mask, double dropout) {
   // LibTorch 2.11's memory-efficient kernel accepts a mask, but only with equal numbers of heads.
@@ -28,11 +37,7 @@ at::Tensor CausalAttention(const at::Tensor& query, at::Tensor key, at::Tensor v
     key = RepeatHeads(key, times);
     value = RepeatHeads(value, times);
   }
-  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
-                                          value.transpose(1, 2), mask, dropout,
-                                          /*is_causal=*/!mask, /*scale=*/std::nullopt,
-                                          /*enable_gqa=*/query.size(2) != key.size(2))
-      .transpose(1, 2);
+  return GroupedAttention(query, key, value, mask, dropout, /*is_causal=*/!mask);
 }
 
 at::Tensor AdditiveMask(const at::Tensor& attends, at::ScalarType type) {

@@ -7,10 +7,15 @@
 
 namespace dslaunch {
 
-// Returns the attention output, which has the shape of the query, [B, T, heads, head_dim]. Without
-// `mask` a token attends to itself and to all earlier tokens. `mask`, [T, T] or [B, 1, T, T], is
-// bool (true where a token attends) or a result of AdditiveMask. `key` and `value` may have fewer
-// heads, whose number must divide the number of query heads.
+// Calls LibTorch's scaled_dot_product_attention with heads in dimension 2. Returns the attention
+// output, which has the shape of the query, [B, T, heads, head_dim]. `key` and `value` may have
+// fewer heads, whose number must divide the number of query heads.
+at::Tensor GroupedAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            const std::optional<at::Tensor>& mask, double dropout, bool is_causal);
+
+// Returns the output of GroupedAttention in a whole sequence. Without `mask` a token attends to
+// itself and to all earlier tokens. `mask`, [T, T] or [B, 1, T, T], is bool (true where a token
+// attends) or a result of AdditiveMask.
 at::Tensor CausalAttention(const at::Tensor& query, at::Tensor key, at::Tensor value,
                            const std::optional<at::Tensor>& mask, double dropout);
 

@@ -61,11 +61,8 @@ at::Tensor AttentionImpl::Attend(const at::Tensor& query, const at::Tensor& key,
         query, key, value,
         slides ? std::optional(positions_->Mask(length, *window_, query)) : std::nullopt, dropout);
   }
-  return at::scaled_dot_product_attention(query.transpose(1, 2), seen->keys.transpose(1, 2),
-                                          seen->values.transpose(1, 2), seen->mask, dropout,
-                                          /*is_causal=*/false, /*scale=*/std::nullopt,
-                                          /*enable_gqa=*/query.size(2) != seen->keys.size(2))
-      .transpose(1, 2);
+  return GroupedAttention(query, seen->keys, seen->values, seen->mask, dropout,
+                          /*is_causal=*/false);
 }
 
 at::Tensor AttentionImpl::Heads(Linear& projection, const at::Tensor& x) const {

@@ -14,6 +14,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/nn/causal_attention.h"
 #include "trainer/nn/documents.h"
 #include "trainer/nn/key_value_cache.h"
 #include "trainer/nn/layer_norm.h"
@@ -154,11 +155,7 @@ class AttentionImpl : public torch::nn::Module {
                           ? std::nullopt
                           : (*cache_)->Extend(layer_, /*window=*/std::nullopt, key, value);
     if (seen) std::tie(key, value, mask) = std::tie(seen->keys, seen->values, seen->mask);
-    return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
-                                            value.transpose(1, 2), mask, dropout,
-                                            /*is_causal=*/!seen)
-        .transpose(1, 2)
-        .flatten(2);
+    return GroupedAttention(query, key, value, mask, dropout, /*is_causal=*/!seen).flatten(2);
   }
 
   const TensorParallel tensor_;
