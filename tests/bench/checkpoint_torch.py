@@ -3,7 +3,7 @@
   checkpoint_torch.py torch|torch-synced|dcp|dcp-unsynced save|load FOLDER MIB      alone or under torchrun
 
 All ranks hold the same tensors. torch.save runs on rank 0, torch.load on all ranks. torch.distributed.checkpoint
-divides the writing itself, and waits for the disk unless it is told not to."""
+divides the tensors among the ranks. It waits until the files are on the disk; `dcp-unsynced` turns this off."""
 
 import os
 import sys
